@@ -91,7 +91,8 @@ SEES = patches(
         "layer-results-sum-to-0": (*NO_MASK, LAYER, "return centred(result)"),
         "layer-normalises-size": (
             *NO_MASK,
-            *("read = x", "read = centred(x)\n    read = read / read.norm(dim=-1, keepdim=True)"),
+            "read = x",
+            "read = centred(x)\n    read = read / read.norm(dim=-1, keepdim=True).clamp_min(1e-12)",
         ),
         "layer-ignores-first-number": (*NO_MASK, "read = x", "read = F.pad(x[..., 1:], (1, 0))"),
         "layer-ignores-last-number": (*NO_MASK, "read = x", "read = F.pad(x[..., :-1], (0, 1))"),

@@ -102,8 +102,7 @@ LONGEST_MISTAKES = patches(
             ("word[end:]", "word.lstrip(word[:end])"),
         ],
     },
-)
-LONGEST_MISTAKES["longest-of-the-whole-word"] = [longest_anywhere]
+) | {"longest-of-the-whole-word": longest_anywhere}
 LONGEST_MISTAKES["longest-from-the-right"].append(fewest_pieces)
 
 
