@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from functools import cache, partial
 from math import exp, log, nan
 from typing import Any
@@ -20,6 +20,7 @@ from checks.engine.functions import same_function
 from checks.engine.guesses import same_shape, too_far
 from checks.engine.message import Message, message
 from checks.engine.modules import same_module
+from checks.engine.patches import patches
 from checks.engine.verdict import exercise, open_exercise
 from utils.attention import MultiHeadAttention, scaled_dot_product_attention
 from utils.encoder import EncoderBlock
@@ -50,107 +51,61 @@ def weights_of_torch(with_batch_first, without_batch_first) -> Message:
 # ---------------------------------------------------------------------------- a test for the future
 
 
-def attend(x: Tensor, allowed: Tensor) -> Tensor:
-    """Attention of tokens to themselves, without projections."""
-    return scaled_dot_product_attention(x, x, x, allowed)[0]
+def causal_layer(x: Tensor) -> Tensor:
+    allowed = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).tril()
+    read = x
+    result = scaled_dot_product_attention(read, read, read, allowed)[0]
+    return result
 
 
-def before(n: int, diagonal: int = 0) -> Tensor:
-    """Who may attend to whom: keys up to the query, and `diagonal` more."""
-    return torch.ones(n, n, dtype=torch.bool).tril(diagonal)
-
-
-def window(x: Tensor) -> Tensor:
-    n = x.shape[1]
-    return attend(x, before(n) & ~before(n, -3))
-
-
-def backwards(x: Tensor) -> Tensor:
-    return attend(x, before(x.shape[1]).T)
-
-
-def leak(query: int, key: int) -> Callable[[Tensor], Tensor]:
-    """A causal attention in which one query sees one later key."""
-
-    def layer(x: Tensor) -> Tensor:
-        allowed = before(x.shape[1])
-        allowed[query, key] = True
-        return attend(x, allowed)
-
-    return layer
-
-
-def whispers(sample: int, of: int | None = None) -> Callable[[Tensor], Tensor]:
-    """Only one sample sees the future, its own or that of another one, and only a little."""
-
-    def layer(x: Tensor) -> Tensor:
-        chosen = (torch.arange(len(x)) == sample % len(x)).to(x.dtype)[:, None, None]
-        heard = x if of is None else x[of]
-        return attend(x, before(x.shape[1])) + 1e-3 * chosen * heard.mean(dim=-2, keepdim=True)
-
-    return layer
+LAYER, NO_MASK = "return result", (".tril()", "")
+BLIND = {"layer-causal": [causal_layer]} | patches(
+    causal_layer,
+    {
+        "layer-window": (".tril()", ".tril().triu(-2)"),
+        "layer-token-alone": (LAYER, "return x.tanh()"),
+        "layer-adds-past": (LAYER, "return x.cumsum(dim=1)"),
+        "layer-before-alone": (LAYER, "return F.pad(x.cumsum(dim=1)[:, :-1], (0, 0, 1, 0))"),
+        "layer-constant": (LAYER, "return x * 0"),
+        "layer-mixes-samples": ("read = x", "read = x + x.mean(dim=0)"),
+    },
+)
+SEES = patches(
+    causal_layer,
+    {
+        "layer-no-mask": NO_MASK,
+        "layer-one-later": (".tril()", ".tril(1)"),
+        "layer-upside-down": (".tril()", ".triu()"),
+        "layer-last-into-first": (".tril()", ".tril()\n    allowed[0, -1] = True"),
+        "layer-last-into-one-before": (".tril()", ".tril()\n    allowed[-2, -1] = True"),
+        "layer-one-into-zero": (".tril()", ".tril()\n    allowed[0, 1] = True"),
+        "layer-two-into-one": (".tril()", ".tril()\n    allowed[1, 2] = True"),
+        "layer-first-sample-whispers": (LAYER, f"result[0] += x[0].mean(0) / 1000\n    {LAYER}"),
+        "layer-last-sample-whispers": (LAYER, f"result[-1] += x[-1].mean(0) / 1000\n    {LAYER}"),
+        "layer-first-sample-hears-last": (LAYER, f"result[0] += x[-1].mean(0) / 1000\n    {LAYER}"),
+        "layer-last-number-leaks": (
+            LAYER,
+            f"result[..., -1] = scaled_dot_product_attention(x, x, x)[0][..., -1]\n    {LAYER}",
+        ),
+        "layer-takes-mean-out": (*NO_MASK, "read = x", "read = centred(x)"),
+        "layer-results-sum-to-0": (*NO_MASK, LAYER, "return centred(result)"),
+        "layer-normalises-size": (
+            *NO_MASK,
+            "read = x",
+            "read = centred(x)\n    read = read / read.norm(dim=-1, keepdim=True).clamp_min(1e-12)",
+        ),
+        "layer-ignores-first-number": (*NO_MASK, "read = x", "read = F.pad(x[..., 1:], (1, 0))"),
+        "layer-ignores-last-number": (*NO_MASK, "read = x", "read = F.pad(x[..., :-1], (0, 1))"),
+        "layer-turns-round": (LAYER, "return x.flip(1)"),
+    },
+)
+LAYERS = [(name, *layer, True) for name, layer in BLIND.items()]
+LAYERS += [(name, *layer, False) for name, layer in SEES.items()]
 
 
 def centred(x: Tensor) -> Tensor:
     """Tokens whose numbers sum to 0, as after a norm."""
     return x - x.mean(dim=-1, keepdim=True)
-
-
-def normalised(x: Tensor) -> Tensor:
-    """Tokens of mean 0 and length 1: a token that is doubled is the same token."""
-    return centred(x) / centred(x).norm(dim=-1, keepdim=True).clamp_min(1e-12)
-
-
-def everywhere(x: Tensor) -> Tensor:
-    """Attention without a mask."""
-    return attend(x, before(x.shape[1], x.shape[1]))
-
-
-def but(*numbers: int) -> Callable[[Tensor], Tensor]:
-    """An attention without a mask that does not read some numbers of its tokens."""
-
-    def layer(x: Tensor) -> Tensor:
-        read = x.clone()
-        read[..., list(numbers)] = 0
-        return everywhere(read)
-
-    return layer
-
-
-def in_the_last_number(x: Tensor) -> Tensor:
-    """Only the last number of each result sees the future."""
-    causal = attend(x, before(x.shape[1]))
-    return torch.cat([causal[..., :-1], everywhere(x)[..., -1:]], dim=-1)
-
-
-BLIND = {
-    "layer-causal": lambda x: attend(x, before(x.shape[1])),
-    "layer-window": window,
-    "layer-token-alone": torch.tanh,
-    "layer-adds-past": lambda x: x.cumsum(dim=1),
-    "layer-before-alone": lambda x: F.pad(x.cumsum(dim=1)[:, :-1], (0, 0, 1, 0)),
-    "layer-constant": lambda x: x * 0,
-    "layer-mixes-samples": lambda x: attend(x + x.mean(dim=0), before(x.shape[1])),
-}
-SEES = {
-    "layer-no-mask": everywhere,
-    "layer-one-later": lambda x: attend(x, before(x.shape[1], 1)),
-    "layer-upside-down": backwards,
-    "layer-last-into-first": leak(0, -1),
-    "layer-last-into-one-before": leak(-2, -1),
-    "layer-one-into-zero": leak(0, 1),
-    "layer-two-into-one": leak(1, 2),
-    "layer-first-sample-whispers": whispers(0),
-    "layer-last-sample-whispers": whispers(-1),
-    "layer-first-sample-hears-last": whispers(0, of=-1),
-    "layer-last-number-leaks": in_the_last_number,
-    "layer-takes-mean-out": lambda x: everywhere(centred(x)),
-    "layer-results-sum-to-0": lambda x: centred(everywhere(x)),
-    "layer-normalises-size": lambda x: everywhere(normalised(x)),
-    "layer-ignores-first-number": but(0),
-    "layer-ignores-last-number": but(-1),
-    "layer-turns-round": lambda x: x.flip(1),
-}
 
 
 def trial(sizes: tuple[int, int, int]) -> Tensor:
@@ -160,7 +115,6 @@ def trial(sizes: tuple[int, int, int]) -> Tensor:
 
 
 TRIALS = ((2, 5, 3), (4, 9, 5), (3, 4, 6))
-Change = Callable[[Tensor, int], Tensor]  # of tokens and a place: other tokens
 
 
 def renewed(part: Tensor) -> Tensor:
@@ -168,108 +122,60 @@ def renewed(part: Tensor) -> Tensor:
     return torch.randn(part.shape, generator=torch.Generator().manual_seed(1), dtype=part.dtype)
 
 
-def from_place(new: Callable[[Tensor], Tensor]) -> Change:
-    """Change the tokens from a place to the end."""
-    return lambda tokens, place: torch.cat([tokens[:, :place], new(tokens[:, place:])], dim=1)
-
-
-def at_place(tokens: Tensor, place: int) -> Tensor:
-    other = tokens.clone()
-    other[:, place] = renewed(tokens[:, place])
-    return other
-
-
-def number_changed(number: int) -> Change:
-    """Change one number of the later tokens."""
-
-    def change(tokens: Tensor, place: int) -> Tensor:
+def past_is_blind(run: Callable[[Tensor], Tensor], tokens: Tensor) -> bool:
+    same, seen = [], run(tokens)
+    for place in range(1, tokens.shape[1]):
         other = tokens.clone()
-        other[:, place:, number] += 1
-        return other
-
-    return change
-
-
-def samples_changed(chosen: slice) -> Change:
-    """Change the later tokens of some samples."""
-
-    def change(tokens: Tensor, place: int) -> Tensor:
-        other = tokens.clone()
-        other[chosen, place:] = renewed(other[chosen, place:])
-        return other
-
-    return change
+        other[:, place:] = renewed(tokens[:, place:])
+        new = run(other)
+        same.append(torch.allclose(new[:, :place], seen[:, :place], atol=1e-6))
+    return all(same)
 
 
-def later_samples(tokens: Tensor, place: int) -> Tensor:
-    return torch.cat([tokens[:place], renewed(tokens[place:])])
-
-
-OTHER_TOKENS = from_place(renewed)
-
-
-def future_test(
-    change: Change = OTHER_TOKENS,
-    places: Callable[[int], Iterable[int]] = lambda n: range(1, n),
-    kept: Callable[[Tensor, int], Tensor] = lambda results, place: results[:, :place],
-    same: Callable[[Tensor, Tensor], bool] = lambda a, b: torch.allclose(a, b, atol=1e-6),
-    verdict: Callable[[Iterator[bool]], bool] = all,
-) -> Callable[[Callable, Tensor], bool]:
-    """A test for the future, right unless it is told otherwise."""
-
-    def past_is_blind(run: Callable[[Tensor], Tensor], tokens: Tensor) -> bool:
-        seen = run(tokens)
-        return bool(
-            verdict(
-                bool(same(kept(run(change(tokens, place)), place), kept(seen, place)))
-                for place in places(tokens.shape[1])
-            )
-        )
-
-    return past_is_blind
-
-
-TEST_MISTAKES = {
-    "test-always-true": lambda run, tokens: True,
-    "test-always-false": lambda run, tokens: False,
-    "test-last-place-alone": future_test(places=lambda n: [n - 1]),
-    "test-first-place-alone": future_test(places=lambda n: [1]),
-    "test-place-two-alone": future_test(places=lambda n: [2]),
-    "test-begins-at-two": future_test(places=lambda n: range(2, n)),
-    "test-last-place-missing": future_test(places=lambda n: range(1, n - 1)),
-    "test-one-token-one-before": future_test(
-        at_place, kept=lambda results, place: results[:, place - 1]
-    ),
-    "test-one-before": future_test(kept=lambda results, place: results[:, place - 1]),
-    "test-first-result-alone": future_test(kept=lambda results, place: results[:, :1]),
-    "test-only-scales": future_test(from_place(lambda later: later * 2)),
-    "test-adds-same-number": future_test(from_place(lambda later: later + 1)),
-    "test-first-number-of-token": future_test(number_changed(0)),
-    "test-last-number-of-token": future_test(number_changed(-1)),
-    "test-reorders": future_test(from_place(lambda later: later.flip(1))),
-    "test-changes-first-sample": future_test(samples_changed(slice(1))),
-    "test-changes-other-samples": future_test(samples_changed(slice(1, None))),
-    "test-changes-samples": future_test(later_samples, kept=lambda results, place: results[:place]),
-    "test-changes-samples-not-tokens": future_test(later_samples),
-    "test-first-sample-alone": future_test(kept=lambda results, place: results[0, :place]),
-    "test-last-sample-alone": future_test(kept=lambda results, place: results[-1, :place]),
-    "test-first-number-of-result": future_test(kept=lambda results, place: results[:, :place, 0]),
-    "test-last-number-of-result": future_test(kept=lambda results, place: results[:, :place, -1]),
-    "test-sums-numbers": future_test(kept=lambda results, place: results[:, :place].sum(dim=-1)),
-    "test-sums-everything": future_test(kept=lambda results, place: results[:, :place].sum()),
-    "test-includes-changed": future_test(kept=lambda results, place: results[:, : place + 1]),
-    "test-compares-later": future_test(kept=lambda results, place: results[:, place:]),
-    "test-all-must-move": future_test(same=lambda a, b: not (a != b).all()),
-    "test-turned-round": future_test(same=lambda a, b: not torch.allclose(a, b, atol=1e-6)),
-    "test-one-place-is-enough": future_test(verdict=any),
-}
+PLACES, LATER, PAST = "range(1, tokens.shape[1])", "[:, place:]", "[:, :place]"
+NEW = "renewed(tokens[:, place:])"
+TEST_MISTAKES = patches(
+    past_is_blind,
+    {
+        "test-always-true": ("all(same)", "True"),
+        "test-always-false": ("all(same)", "False"),
+        "test-last-place-alone": (PLACES, "[tokens.shape[1] - 1]"),
+        "test-first-place-alone": (PLACES, "[1]"),
+        "test-place-two-alone": (PLACES, "[2]"),
+        "test-begins-at-two": ("range(1", "range(2"),
+        "test-last-place-missing": (PLACES, "range(1, tokens.shape[1] - 1)"),
+        "test-one-token-one-before": (LATER, "[:, place]", PAST, "[:, place - 1]"),
+        "test-one-before": (PAST, "[:, place - 1]"),
+        "test-only-scales": (NEW, "tokens[:, place:] * 2"),
+        "test-adds-same-number": (NEW, "tokens[:, place:] + 1"),
+        "test-first-number-of-token": (f"{LATER} = {NEW}", "[:, place:, 0] += 1"),
+        "test-last-number-of-token": (f"{LATER} = {NEW}", "[:, place:, -1] += 1"),
+        "test-reorders": (NEW, "tokens[:, place:].flip(1)"),
+        "test-changes-first-sample": (LATER, "[:1, place:]"),
+        "test-changes-other-samples": (LATER, "[1:, place:]"),
+        "test-changes-samples": (LATER, "[place:]", PAST, "[:place]"),
+        "test-changes-samples-not-tokens": (LATER, "[place:]"),
+        "test-first-sample-alone": (PAST, "[0, :place]"),
+        "test-last-sample-alone": (PAST, "[-1, :place]"),
+        "test-first-number-of-result": (PAST, "[:, :place, 0]"),
+        "test-sums-numbers": (PAST, "[:, :place].sum(dim=-1)"),
+        "test-includes-changed": (PAST, "[:, : place + 1]"),
+        "test-compares-later": (PAST, LATER),
+        "test-all-must-move": (
+            "torch.allclose(new[:, :place], seen[:, :place], atol=1e-6)",
+            "(new[:, :place] == seen[:, :place]).any()",
+        ),
+        "test-turned-round": ("torch.allclose", "not torch.allclose"),
+        "test-one-place-is-enough": ("all(same)", "any(same)"),
+    },
+)
 
 
 def verdicts(past_is_blind: Callable, louder: float = 1.0) -> list[Any]:
     """What a test says of all layers, with all sizes; how it fails where it fails."""
     found = []
     for sizes in TRIALS:
-        for layer in (*BLIND.values(), *SEES.values()):
+        for _, layer, _ in LAYERS:
             torch.manual_seed(0)
             loud = partial(_louder, layer, louder)
             try:
@@ -286,7 +192,8 @@ def _louder(layer: Callable[[Tensor], Tensor], factor: float, x: Tensor) -> Tens
 @cache
 def verdicts_of_mistake(cause: str) -> list[Any]:
     """What a known wrong test says of all layers: the same for every answer."""
-    return verdicts(TEST_MISTAKES[cause])
+    (wrong,) = TEST_MISTAKES[cause]
+    return verdicts(wrong)
 
 
 def wrong_test(past_is_blind: Callable) -> str | None:
@@ -295,18 +202,16 @@ def wrong_test(past_is_blind: Callable) -> str | None:
     for cause in TEST_MISTAKES:
         if verdicts_of_mistake(cause) == said:
             return cause
-    right = ([True] * len(BLIND) + [False] * len(SEES)) * len(TRIALS)
+    right = [right for *_, right in LAYERS] * len(TRIALS)
     return "test-too-tolerant" if verdicts(past_is_blind, louder=1e6) == right else None
 
 
 @exercise("08.2", "A test for the future")
 def test_for_the_future(past_is_blind) -> Message:
     written(past_is_blind)
-    layers = [(name, layer, True) for name, layer in BLIND.items()]
-    layers += [(name, layer, False) for name, layer in SEES.items()]
     for sizes in TRIALS:
         tokens = trial(sizes)
-        for name, layer, right in layers:
+        for name, layer, right in LAYERS:
             given = tokens.clone()
             said = bare(run(past_is_blind, (layer, given), ["run", "tokens"]))
             if not isinstance(said, bool):
@@ -323,78 +228,61 @@ def test_for_the_future(past_is_blind) -> Message:
 # ------------------------------------------------------------------------------- block and loss
 
 
-def variant(forward: Callable) -> type[nn.Module]:
-    """A block with the parts of the right one and another forward."""
-    return type("Variant", (EncoderBlock,), {"forward": forward})
+class PostNorm(EncoderBlock):
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.norm1(x + self.attn(x))
+        z = self.norm2(y + self.mlp(y))
+        return z
 
 
-def halves(first: Callable[..., Tensor], second: Callable[..., Tensor]) -> type[nn.Module]:
-    """A block of two halves: (x, part, norm) gives y, and (y, part, norm, x) the result."""
-
-    def forward(self: EncoderBlock, x: Tensor) -> Tensor:
-        return second(first(x, self.attn, self.norm1), self.mlp, self.norm2, x)
-
-    return variant(forward)
-
-
-def post_first(x: Tensor, part: nn.Module, norm: nn.Module) -> Tensor:
-    return norm(x + part(x))
-
-
-def post_second(y: Tensor, part: nn.Module, norm: nn.Module, x: Tensor) -> Tensor:
-    return norm(y + part(y))
-
-
-BLOCK_MISTAKES = {
-    "healthy-is-sick": halves(lambda x, p, n: x + p(n(x)), lambda y, p, n, x: y + p(n(y))),
-    "norm-of-part-is-added": halves(lambda x, p, n: x + n(p(x)), lambda y, p, n, x: y + n(p(y))),
-    "norm-of-first-part-is-added": halves(lambda x, p, n: x + n(p(x)), post_second),
-    "norm-of-second-part-is-added": halves(post_first, lambda y, p, n, x: y + n(p(y))),
-    "first-norm-twice": halves(lambda x, p, n: n(x + p(n(x))), post_second),
-    "second-norm-twice": halves(post_first, lambda y, p, n, x: n(y + p(n(y)))),
-    "feeds-on-attention-alone": variant(
-        lambda self, x: self.norm2(self.norm1(x + (y := self.attn(x))) + self.mlp(y))
-    ),
-    "both-norms-at-the-end": variant(
-        lambda self, x: self.norm2(self.norm1((y := x + self.attn(x)) + self.mlp(y)))
-    ),
-    "one-sum-of-both-parts": variant(
-        lambda self, x: self.norm2(self.norm1(x + self.attn(x) + self.mlp(x)))
-    ),
-    "first-half-pre-norm": halves(lambda x, p, n: x + p(n(x)), post_second),
-    "second-half-pre-norm": halves(post_first, lambda y, p, n, x: y + p(n(y))),
-    "pre-norm-and-post-norm": halves(
-        lambda x, p, n: n(x + p(n(x))), lambda y, p, n, x: n(y + p(n(y)))
-    ),
-    "pre-norm-normed-at-the-end": halves(
-        lambda x, p, n: x + p(n(x)), lambda y, p, n, x: n(y + p(n(y)))
-    ),
-    "adds-the-normed-stream": halves(
-        lambda x, p, n: n(x) + p(n(x)), lambda y, p, n, x: n(y) + p(n(y))
-    ),
-    "second-sum-not-normed": halves(post_first, lambda y, p, n, x: y + p(y)),
-    "first-sum-not-normed": halves(lambda x, p, n: x + p(x), post_second),
-    "half-missing": halves(post_first, lambda y, p, n, x: y),
-    "no-norm-at-all": halves(lambda x, p, n: x + p(x), lambda y, p, n, x: y + p(y)),
-    "stream-not-added": halves(lambda x, p, n: n(p(x)), lambda y, p, n, x: n(p(y))),
-    "first-stream-not-added": halves(lambda x, p, n: n(p(x)), post_second),
-    "second-stream-not-added": halves(post_first, lambda y, p, n, x: n(p(y))),
-    "second-adds-the-start": halves(post_first, lambda y, p, n, x: n(x + p(y))),
-    "feeds-on-the-start": halves(post_first, lambda y, p, n, x: n(y + p(x))),
-    "norm1-in-both-halves": variant(
-        lambda self, x: self.norm1((y := self.norm1(x + self.attn(x))) + self.mlp(y))
-    ),
-    "norms-changed-places": variant(
-        lambda self, x: self.norm1((y := self.norm2(x + self.attn(x))) + self.mlp(y))
-    ),
-    "feed-forward-first": variant(
-        lambda self, x: self.norm1((y := self.norm2(x + self.mlp(x))) + self.attn(y))
-    ),
-    "returns-x-as-it-came": variant(lambda self, x: x),
-}
-
-
-PostNorm = halves(post_first, post_second)
+FIRST, SECOND = "self.norm1(x + self.attn(x))", "self.norm2(y + self.mlp(y))"
+PRE_FIRST = (FIRST, "x + self.attn(self.norm1(x))")
+PRE_SECOND = (SECOND, "y + self.mlp(self.norm2(y))")
+NORM_OF_ATTENTION = (FIRST, "x + self.norm1(self.attn(x))")
+NORM_OF_MLP = (SECOND, "y + self.norm2(self.mlp(y))")
+BARE_FIRST, BARE_SECOND = (FIRST, "x + self.attn(x)"), (SECOND, "y + self.mlp(y)")
+ALONE_FIRST, ALONE_SECOND = ("x + self.attn", "self.attn"), ("y + self.mlp", "self.mlp")
+TWICE_FIRST, TWICE_SECOND = ("attn(x)", "attn(self.norm1(x))"), ("mlp(y)", "mlp(self.norm2(y))")
+BLOCK_MISTAKES = patches(
+    PostNorm,
+    {
+        "healthy-is-sick": (*PRE_FIRST, *PRE_SECOND),
+        "norm-of-part-is-added": (*NORM_OF_ATTENTION, *NORM_OF_MLP),
+        "norm-of-first-part-is-added": NORM_OF_ATTENTION,
+        "norm-of-second-part-is-added": NORM_OF_MLP,
+        "first-norm-twice": TWICE_FIRST,
+        "second-norm-twice": TWICE_SECOND,
+        "feeds-on-attention-alone": (SECOND, "self.norm2(y + self.mlp(self.attn(x)))"),
+        "both-norms-at-the-end": (*BARE_FIRST, SECOND, "self.norm2(self.norm1(y + self.mlp(y)))"),
+        "one-sum-of-both-parts": (*BARE_FIRST, SECOND, "self.norm2(self.norm1(y + self.mlp(x)))"),
+        "first-half-pre-norm": PRE_FIRST,
+        "second-half-pre-norm": PRE_SECOND,
+        "pre-norm-and-post-norm": (*TWICE_FIRST, *TWICE_SECOND),
+        "pre-norm-normed-at-the-end": (*PRE_FIRST, *TWICE_SECOND),
+        "adds-the-normed-stream": (
+            *(FIRST, "self.norm1(x) + self.attn(self.norm1(x))"),
+            *(SECOND, "self.norm2(y) + self.mlp(self.norm2(y))"),
+        ),
+        "second-sum-not-normed": BARE_SECOND,
+        "first-sum-not-normed": BARE_FIRST,
+        "half-missing": (SECOND, "y"),
+        "no-norm-at-all": (*BARE_FIRST, *BARE_SECOND),
+        "stream-not-added": (*ALONE_FIRST, *ALONE_SECOND),
+        "first-stream-not-added": ALONE_FIRST,
+        "second-stream-not-added": ALONE_SECOND,
+        "second-adds-the-start": ("y + self.mlp", "x + self.mlp"),
+        "feeds-on-the-start": ("mlp(y)", "mlp(x)"),
+        "norm1-in-both-halves": ("norm2", "norm1"),
+        "norms-changed-places": ("norm2", "norm3", "norm1", "norm2", "norm3", "norm1"),
+        "feed-forward-first": (
+            FIRST,
+            "self.norm2(x + self.mlp(x))",
+            SECOND,
+            "self.norm1(y + self.attn(y))",
+        ),
+        "returns-x-as-it-came": ("return z", "return x"),
+    },
+)
 
 
 @exercise("08.3", "Find the bug: a block")
@@ -415,48 +303,46 @@ def healthy_block(healthy) -> Message:
 
 
 def next_words(scores: Tensor, words: Tensor) -> Tensor:
-    return F.cross_entropy(scores[:, :-1].flatten(0, 1), words[:, 1:].flatten())
+    said, wanted = scores[:, :-1], words[:, 1:]
+    return F.cross_entropy(said.flatten(0, 1), wanted.flatten())
 
 
-def entropy(scores: Tensor, words: Tensor, reduction: str = "mean") -> Tensor:
-    return F.cross_entropy(scores.flatten(0, 1), words.flatten(), reduction=reduction)
-
-
-def picked(scores: Tensor, words: Tensor) -> Tensor:
-    """What stands at the place of the next word, (b, n - 1)."""
-    return scores[:, :-1].gather(2, words[:, 1:, None])[..., 0]
-
-
-LOSS_MISTAKES = {
-    "judged-after-reading": entropy,
-    "pays-for-word-before": lambda s, w: entropy(s[:, 1:], w[:, :-1]),
-    "last-word-left-out": lambda s, w: entropy(s[:, :-1], w[:, :-1]),
-    "first-word-left-out": lambda s, w: entropy(s[:, 1:], w[:, 1:]),
-    "roll-goes-round": lambda s, w: entropy(s, w.roll(-1, dims=1)),
-    "roll-of-all-goes-round": lambda s, w: entropy(s, w.roll(-1)),
-    "shift-in-one-row": lambda s, w: F.cross_entropy(s.flatten(0, 1)[:-1], w.flatten()[1:]),
-    "shift-along-batch": lambda s, w: entropy(s[:-1], w[1:]),
-    "last-sentence-left-out": lambda s, w: entropy(s[:-1], w[:-1]),
-    "two-places-on": lambda s, w: entropy(s[:, :-2], w[:, 2:]),
-    "divided-by-all-places": lambda s, w: entropy(s[:, :-1], w[:, 1:], reduction="sum") / w.numel(),
-    "divided-by-sentences": lambda s, w: entropy(s[:, :-1], w[:, 1:], reduction="sum") / len(w),
-    "loss-is-sum": lambda s, w: entropy(s[:, :-1], w[:, 1:], reduction="sum"),
-    "loss-is-not-averaged": lambda s, w: entropy(s[:, :-1], w[:, 1:], reduction="none"),
-    "loss-is-not-averaged-by-sentence": lambda s, w: entropy(
-        s[:, :-1], w[:, 1:], reduction="none"
-    ).view(len(w), -1),
-    "softmax-twice": lambda s, w: next_words(s.softmax(dim=-1), w),
-    "scores-for-log-chances": lambda s, w: -picked(s, w).mean(),
-    "chances-for-log-chances": lambda s, w: -picked(s.softmax(dim=-1), w).mean(),
-    "logarithm-of-scores": lambda s, w: next_words(s.log(), w),
-    "loss-has-other-sign": lambda s, w: -next_words(s, w),
-    "places-and-sentences-exchanged": lambda s, w: F.cross_entropy(
-        s[:, :-1].transpose(0, 1).flatten(0, 1), w[:, 1:].flatten()
-    ),
-    "word-zero-ignored": lambda s, w: F.cross_entropy(
-        s[:, :-1].flatten(0, 1), w[:, 1:].flatten(), ignore_index=0
-    ),
-}
+SAID, WANTED, WORDS = "scores[:, :-1]", "words[:, 1:]", "wanted.flatten()"
+LOSS_MISTAKES = patches(
+    next_words,
+    {
+        "judged-after-reading": (SAID, "scores", WANTED, "words"),
+        "pays-for-word-before": (SAID, "scores[:, 1:]", WANTED, "words[:, :-1]"),
+        "last-word-left-out": (WANTED, "words[:, :-1]"),
+        "first-word-left-out": (SAID, "scores[:, 1:]"),
+        "roll-goes-round": (SAID, "scores", WANTED, "words.roll(-1, dims=1)"),
+        "roll-of-all-goes-round": (SAID, "scores", WANTED, "words.roll(-1)"),
+        "shift-in-one-row": (
+            SAID,
+            "scores.flatten(0, 1)[None, :-1]",
+            WANTED,
+            "words.flatten()[1:]",
+        ),
+        "shift-along-batch": (SAID, "scores[:-1]", WANTED, "words[1:]"),
+        "last-sentence-left-out": (SAID, "scores[:-1]", WANTED, "words[:-1]"),
+        "two-places-on": (SAID, "scores[:, :-2]", WANTED, "words[:, 2:]"),
+        "divided-by-all-places": (f"{WORDS})", f"{WORDS}, reduction='sum') / words.numel()"),
+        "divided-by-sentences": (f"{WORDS})", f"{WORDS}, reduction='sum') / len(words)"),
+        "loss-is-sum": (WORDS, f"{WORDS}, reduction='sum'"),
+        "loss-is-not-averaged": (WORDS, f"{WORDS}, reduction='none'"),
+        "loss-is-not-averaged-by-sentence": (
+            f"{WORDS})",
+            f"{WORDS}, reduction='none').view(len(words), -1)",
+        ),
+        "softmax-twice": (SAID, f"{SAID}.softmax(dim=-1)"),
+        "scores-for-log-chances": ("cross_entropy", "nll_loss"),
+        "chances-for-log-chances": ("cross_entropy", "nll_loss", SAID, f"{SAID}.softmax(dim=-1)"),
+        "logarithm-of-scores": (SAID, f"{SAID}.log()"),
+        "loss-has-other-sign": ("return ", "return -"),
+        "places-and-sentences-exchanged": (SAID, f"{SAID}.transpose(0, 1)"),
+        "word-zero-ignored": (WORDS, f"{WORDS}, ignore_index=0"),
+    },
+)
 
 
 @exercise("08.4", "Find the bug: a loss")

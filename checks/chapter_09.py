@@ -13,6 +13,7 @@ from checks.engine.cases import Case
 from checks.engine.functions import Trials, same_function
 from checks.engine.guesses import same_shape
 from checks.engine.message import Message, message
+from checks.engine.patches import patches
 from checks.engine.verdict import exercise, open_exercise
 from utils.embedding import TokenEmbedding
 from utils.positions import sinusoidal_positions
@@ -38,26 +39,11 @@ def longest_pieces(word: str, vocabulary: set[str]) -> list[str]:
     """Cut from the left, each time the longest piece; a letter with none stands alone."""
     pieces: list[str] = []
     while word:
-        ends = (end for end in range(len(word), 1, -1) if word[:end] in vocabulary)
-        end = next(ends, 1)
+        ends = range(len(word), 1, -1)
+        end = next((end for end in ends if word[:end] in vocabulary), 1)
         pieces.append(word[:end])
         word = word[end:]
     return pieces
-
-
-def shortest_pieces(word: str, vocabulary: set[str], rest: bool = False) -> list[str]:
-    pieces: list[str] = []
-    while word:
-        ends = (end for end in range(1, len(word) + 1) if word[:end] in vocabulary)
-        end = next(ends, len(word) if rest else 1)
-        pieces.append(word[:end])
-        word = word[end:]
-    return pieces
-
-
-def from_the_right(word: str, vocabulary: set[str]) -> list[str]:
-    back = longest_pieces(word[::-1], {piece[::-1] for piece in vocabulary})
-    return [piece[::-1] for piece in reversed(back)]
 
 
 def longest_anywhere(word: str, vocabulary: set[str]) -> list[str]:
@@ -73,21 +59,6 @@ def longest_anywhere(word: str, vocabulary: set[str]) -> list[str]:
     return list(word)
 
 
-def until_unknown(word: str, vocabulary: set[str], rest: bool) -> list[str]:
-    pieces: list[str] = []
-    for piece in longest_pieces(word, vocabulary):
-        if piece not in vocabulary:
-            return [*pieces, word[len("".join(pieces)) :]] if rest else pieces
-        pieces.append(piece)
-    return pieces
-
-
-def given_up(word: str, vocabulary: set[str]) -> list[str]:
-    """What BERT does: a word with an unknown letter is unknown as a whole."""
-    pieces = longest_pieces(word, vocabulary)
-    return pieces if set(pieces) <= vocabulary else [word]
-
-
 def fewest_pieces(word: str, vocabulary: set[str]) -> list[str]:
     best: list[list[str]] = [[]]
     for end in range(1, len(word) + 1):
@@ -96,51 +67,43 @@ def fewest_pieces(word: str, vocabulary: set[str]) -> list[str]:
     return best[-1]
 
 
-def removed_with(remove: Callable[[str, str], str]) -> Callable[[str, set[str]], list[str]]:
-    """The right pieces, each of them removed from the word in another way."""
-
-    def cut(word: str, vocabulary: set[str]) -> list[str]:
-        pieces: list[str] = []
-        while word:
-            pieces.append(longest_pieces(word, vocabulary)[0])
-            word = remove(word, pieces[-1])
-        return pieces
-
-    return cut
-
-
-LONGEST_MISTAKES = {
-    "shortest-piece-first": [
-        shortest_pieces,
-        lambda word, vocabulary: shortest_pieces(word, vocabulary, rest=True),
-    ],
-    "only-letters": lambda word, vocabulary: list(word),
-    "longest-from-the-right": [from_the_right, fewest_pieces],
-    "longest-of-the-whole-word": longest_anywhere,
-    "unknown-letters-left-out": lambda word, vocabulary: [
-        piece for piece in longest_pieces(word, vocabulary) if piece in vocabulary
-    ],
-    "stops-at-unknown-letter": lambda word, vocabulary: until_unknown(word, vocabulary, False),
-    "rest-is-one-piece": lambda word, vocabulary: until_unknown(word, vocabulary, True),
-    "last-piece-forgotten": lambda word, vocabulary: longest_pieces(word, vocabulary)[:-1],
-    "last-letter-never-taken": lambda word, vocabulary: [
-        *longest_pieces(word[:-1], vocabulary),
-        word[-1:],
-    ],
-    "pieces-as-one-text": lambda word, vocabulary: " ".join(longest_pieces(word, vocabulary)),
-    "found-pieces-only-once": lambda word, vocabulary: list(
-        dict.fromkeys(longest_pieces(word, vocabulary))
-    ),
-    "word-given-up": given_up,
-    "later-pieces-marked": lambda word, vocabulary: [
-        "##" * (n > 0) + piece for n, piece in enumerate(longest_pieces(word, vocabulary))
-    ],
-    "mark-put-in-front": lambda word, vocabulary: longest_pieces("▁" + word, vocabulary),
-    "piece-removed-everywhere": [
-        removed_with(lambda word, piece: word.replace(piece, "")),
-        removed_with(lambda word, piece: word.lstrip(piece)),
-    ],
-}
+ENDS, GIVEN = "range(len(word), 1, -1)", "return pieces"
+LONGEST_MISTAKES = patches(
+    longest_pieces,
+    {
+        "shortest-piece-first": [
+            (ENDS, "range(1, len(word) + 1)"),
+            (ENDS, "range(1, len(word) + 1)", ", 1)", ", len(word))"),
+        ],
+        "only-letters": (ENDS, "[]"),
+        "longest-from-the-right": (
+            *("word[:end]", "word[-end:]", "word[end:]", "word[:-end]"),
+            *("append(", "insert(0, "),
+        ),
+        "unknown-letters-left-out": (GIVEN, "return [p for p in pieces if p in vocabulary]"),
+        "stops-at-unknown-letter": (
+            "pieces.append",
+            "if word[:end] not in vocabulary:\n            break\n        pieces.append",
+        ),
+        "rest-is-one-piece": (ENDS, "range(len(word), 0, -1)", ", 1)", ", len(word))"),
+        "last-piece-forgotten": (GIVEN, "return pieces[:-1]"),
+        "last-letter-never-taken": (ENDS, "range(len(word) - 1, 1, -1)"),
+        "pieces-as-one-text": (GIVEN, "return ' '.join(pieces)"),
+        "found-pieces-only-once": (GIVEN, "return list(dict.fromkeys(pieces))"),
+        # What BERT does: a word with an unknown letter is unknown as a whole.
+        "word-given-up": (
+            GIVEN,
+            "return pieces if set(pieces) <= vocabulary else [''.join(pieces)]",
+        ),
+        "later-pieces-marked": (GIVEN, "return pieces[:1] + ['##' + p for p in pieces[1:]]"),
+        "mark-put-in-front": ("while word:", "word = '▁' + word\n    while word:"),
+        "piece-removed-everywhere": [
+            ("word[end:]", "word.replace(word[:end], '')"),
+            ("word[end:]", "word.lstrip(word[:end])"),
+        ],
+    },
+) | {"longest-of-the-whole-word": longest_anywhere}
+LONGEST_MISTAKES["longest-from-the-right"].append(fewest_pieces)
 
 
 def word_and_vocabulary(case: Case) -> tuple[str, set[str]]:
@@ -174,88 +137,74 @@ def longest_piece_first(longest_first) -> Message:
 
 # ------------------------------------------------------------------------------ nothing is unknown
 
-Spelling = Callable[[str], list]
+
+def to_numbers(text: str, letters: str) -> list[int]:
+    ids: list[int] = []
+    for letter in text:
+        if letter in letters:
+            ids.append(260 + letters.index(letter))
+        else:
+            ids += [4 + byte for byte in letter.encode()]
+    return ids
 
 
-def spelled(unknown: Spelling, known: Callable[[int], int] = lambda place: 260 + place) -> Callable:
-    """A `to_ids`: what becomes of a letter that is not there, and of the place of one that is."""
-
-    def to_ids(text: str, letters: str) -> list:
-        return [
-            one
-            for letter in text
-            for one in ([known(letters.index(letter))] if letter in letters else unknown(letter))
-        ]
-
-    return to_ids
-
-
-def in_bytes(letter: str) -> list[int]:
-    return [4 + byte for byte in letter.encode()]
-
-
-IDS_MISTAKES = {
-    "unknown-is-3": spelled(lambda letter: [3]),
-    "unknown-left-out": spelled(lambda letter: []),
-    "bytes-not-behind-special": spelled(lambda letter: list(letter.encode())),
-    "bytes-behind-letters": lambda text, letters: spelled(
-        lambda letter: [260 + len(letters) + byte for byte in letter.encode()]
-    )(text, letters),
-    "letters-among-bytes": spelled(in_bytes, lambda place: 4 + place),
-    "letters-from-256": spelled(in_bytes, lambda place: 256 + place),
-    "letters-from-261": spelled(in_bytes, lambda place: 261 + place),
-    "both-off-by-special": spelled(lambda letter: list(letter.encode()), lambda place: 256 + place),
-    "numbers-of-letters": spelled(lambda letter: [4 + ord(letter)]),
-    "everything-in-bytes": lambda text, letters: in_bytes(text),
-    "first-byte-only": spelled(lambda letter: in_bytes(letter)[:1]),
-    "bytes-from-behind": spelled(lambda letter: in_bytes(letter)[::-1]),
-    "bytes-in-lists": spelled(lambda letter: [in_bytes(letter)]),
-    "bytes-of-utf-16": spelled(lambda letter: [4 + byte for byte in letter.encode("utf-16-be")]),
-    "place-of-unknown-is-minus-one": spelled(lambda letter: [259]),
-    "special-ids-added": [
-        lambda text, letters: [BEGIN, *spelled(in_bytes)(text, letters)],
-        lambda text, letters: [*spelled(in_bytes)(text, letters), END],
-        lambda text, letters: [BEGIN, *spelled(in_bytes)(text, letters), END],
-    ],
-    "capitals-are-lost": lambda text, letters: spelled(in_bytes)(text.lower(), letters),
-    "spaces-are-lost": [
-        lambda text, letters: spelled(in_bytes)(text.strip(), letters),
-        lambda text, letters: spelled(in_bytes)(text.replace(" ", ""), letters),
-    ],
-}
+BYTES = "[4 + byte for byte in letter.encode()]"
+IDS_MISTAKES = patches(
+    to_numbers,
+    {
+        "unknown-is-3": (BYTES, "[3]"),
+        "unknown-left-out": (BYTES, "[]"),
+        "bytes-not-behind-special": ("4 + byte", "byte"),
+        "bytes-behind-letters": ("4 + byte", "260 + len(letters) + byte"),
+        "letters-among-bytes": ("260", "4"),
+        "letters-from-256": ("260", "256"),
+        "letters-from-261": ("260", "261"),
+        "both-off-by-special": ("4 + byte", "byte", "260", "256"),
+        "numbers-of-letters": (BYTES, "[4 + ord(letter)]"),
+        "everything-in-bytes": ("letter in letters:", "not letters:"),
+        "first-byte-only": (BYTES, f"{BYTES}[:1]"),
+        "bytes-from-behind": (BYTES, f"{BYTES}[::-1]"),
+        "bytes-in-lists": (BYTES, f"[{BYTES}]"),
+        "bytes-of-utf-16": ("encode()", "encode('utf-16-be')"),
+        "place-of-unknown-is-minus-one": (BYTES, "[259]"),
+        "special-ids-added": [
+            ("return ids", f"return [{BEGIN}, *ids]"),
+            ("return ids", f"return [*ids, {END}]"),
+            ("return ids", f"return [{BEGIN}, *ids, {END}]"),
+        ],
+        "capitals-are-lost": ("in text:", "in text.lower():"),
+        "spaces-are-lost": [
+            ("in text:", "in text.strip():"),
+            ("in text:", "in text.replace(' ', ''):"),
+        ],
+    },
+)
 
 
 def joined(ids: list[int], letters: str) -> str:
-    """The right `to_text`: bytes of everything, decoded once."""
-    return b"".join(
-        bytes([one - 4]) if one < 260 else letters[one - 260].encode() for one in ids
-    ).decode()
+    spelled = b""
+    for one in ids:
+        spelled += bytes([one - 4]) if one < 260 else letters[one - 260].encode()
+    return spelled.decode()
 
 
-def one_by_one(byte: Callable[[int], str], known: int = 260) -> Callable[[list[int], str], str]:
-    """A `to_text` that makes text of each id alone."""
-    return lambda ids, letters: "".join(
-        byte(one) if one < 260 else letters[(one - known) % len(letters)] for one in ids
-    )
-
-
-def bytes_last(ids: list[int], letters: str) -> str:
-    known = [one for one in ids if one >= 260]
-    return joined(known + [one for one in ids if one < 260], letters)
-
-
-TEXT_MISTAKES = {
-    "bytes-are-no-letters": one_by_one(lambda one: chr(one - 4)),
-    "bytes-not-shifted-back": one_by_one(chr),
-    "bytes-decoded-alone": one_by_one(lambda one: bytes([one - 4]).decode(errors="replace")),
-    "bytes-left-out": one_by_one(lambda one: ""),
-    "bytes-decoded-last": bytes_last,
-    "last-bytes-forgotten": lambda ids, letters: joined(
-        ids[: max((n for n, one in enumerate(ids, 1) if one >= 260), default=0)], letters
-    ),
-    "letters-as-list": lambda ids, letters: list(joined(ids, letters)),
-    "spaces-are-lost": lambda ids, letters: joined(ids, letters).strip(),
-}
+BYTE, TEXT = "bytes([one - 4])", "return spelled.decode()"
+TEXT_MISTAKES = patches(
+    joined,
+    {
+        "bytes-are-no-letters": (BYTE, "chr(one - 4).encode()"),
+        "bytes-not-shifted-back": (BYTE, "chr(one).encode()"),
+        "bytes-decoded-alone": (BYTE, f"{BYTE}.decode(errors='replace').encode()"),
+        "bytes-left-out": (BYTE, "b''"),
+        "bytes-decoded-last": ("in ids:", "in sorted(ids, key=lambda one: one < 260):"),
+        "last-bytes-forgotten": (
+            "    for",
+            "    while ids and ids[-1] < 260:\n        ids = ids[:-1]\n    for",
+        ),
+        "letters-as-list": (TEXT, "return list(spelled.decode())"),
+        "spaces-are-lost": (TEXT, "return spelled.decode().strip()"),
+    },
+)
 
 
 def letters_and_text(case: Case) -> tuple[str, str]:
@@ -270,13 +219,13 @@ def letters_and_text(case: Case) -> tuple[str, str]:
 
 def ids_and_letters(case: Case) -> tuple[list[int], str]:
     text, letters = letters_and_text(case)
-    return spelled(in_bytes)(text, letters), letters
+    return to_numbers(text, letters), letters
 
 
 @exercise("09.3", "Nothing is unknown")
 def nothing_is_unknown(to_ids, to_text) -> Message:
     written(to_ids, to_text)
-    same_function(to_ids, spelled(in_bytes), letters_and_text, mistakes=IDS_MISTAKES)
+    same_function(to_ids, to_numbers, letters_and_text, mistakes=IDS_MISTAKES)
     same_function(to_text, joined, ids_and_letters, mistakes=TEXT_MISTAKES)
     for text in ("", "뷁", "abc", "뷁♥"):
         ids = run(to_ids, (text, "abc"), ["text", "letters"])
@@ -288,47 +237,53 @@ def nothing_is_unknown(to_ids, to_text) -> Message:
 # --------------------------------------------------------------------------------- padding in front
 
 
-def filled(row: Callable[[list[int], int], list[int]]) -> Callable[[list[list[int]]], Tensor]:
-    return lambda rows: torch.tensor([row(list(r), max(map(len, rows))) for r in rows])
+def padded_left(rows: list[list[int]]) -> Tensor:
+    n = max(map(len, rows))
+    return torch.tensor([[0] * (n - len(row)) + row for row in rows])
 
 
-padded_left = filled(lambda row, n: [0] * (n - len(row)) + row)
-
-PAD_MISTAKES = {
-    "padding-behind": filled(lambda row, n: row + [0] * (n - len(row))),
-    "padding-is-minus-one": filled(lambda row, n: [-1] * (n - len(row)) + row),
-    "padding-is-three": filled(lambda row, n: [3] * (n - len(row)) + row),
-    "row-turned-round": filled(lambda row, n: [0] * (n - len(row)) + row[::-1]),
-    "one-zero-too-many": filled(lambda row, n: [0] * (n + 1 - len(row)) + row),
-    "cut-to-the-shortest": lambda rows: torch.tensor([r[-min(map(len, rows)) :] for r in rows]),
-    "rows-sorted": [
-        lambda rows: padded_left(sorted(rows, key=len)),
-        lambda rows: padded_left(sorted(rows, key=len, reverse=True)),
-    ],
-}
-
-
-def counted(ids: Tensor) -> Tensor:
-    """How many real tokens stand up to each, itself included."""
-    return (ids != 0).long().cumsum(dim=1)
+ROW = "[0] * (n - len(row)) + row"
+PAD_MISTAKES = patches(
+    padded_left,
+    {
+        "padding-behind": (ROW, "row + [0] * (n - len(row))"),
+        "padding-is-minus-one": ("[0]", "[-1]"),
+        "padding-is-three": ("[0]", "[3]"),
+        "row-turned-round": ("+ row", "+ row[::-1]"),
+        "one-zero-too-many": ("(n -", "(n + 1 -"),
+        "cut-to-the-shortest": (ROW, "row[-min(map(len, rows)) :]"),
+        "rows-sorted": [
+            ("in rows]", "in sorted(rows, key=len)]"),
+            ("in rows]", "in sorted(rows, key=len, reverse=True)]"),
+        ],
+    },
+)
 
 
-PLACE_MISTAKES = {
-    "places-from-one": counted,
-    "padding-at-minus-one": lambda ids: counted(ids) - 1,
-    "padding-counted-too": lambda ids: torch.arange(ids.shape[1]).expand(ids.shape),
-    "places-from-behind": lambda ids: ((ids != 0).long().flip(1).cumsum(dim=1).flip(1) - 1).clamp(
-        min=0
-    ),
-    "places-counted-across-rows": lambda ids: ((ids != 0).long().cumsum(dim=0) - 1).clamp(min=0),
-    "ids-added-up": lambda ids: (ids.cumsum(dim=1) - 1).clamp(min=0),
-    "only-real-or-not": lambda ids: (ids != 0).long(),
-    "places-minus-padding-by-hand": lambda ids: (
-        torch.arange(ids.shape[1]) - (ids == 0).sum(dim=1, keepdim=True)
-    ),
-    "places-count-the-padding": lambda ids: ((ids == 0).long().cumsum(dim=1) - 1).clamp(min=0),
-    "small-ids-as-padding": lambda ids: ((ids > UNKNOWN).long().cumsum(dim=1) - 1).clamp(min=0),
-}
+def places_of(ids: Tensor) -> Tensor:
+    real = (ids != 0).long()
+    return (real.cumsum(dim=1) - 1).clamp(min=0)
+
+
+PLACES = "(real.cumsum(dim=1) - 1).clamp(min=0)"
+PLACE_MISTAKES = patches(
+    places_of,
+    {
+        "places-from-one": (" - 1", ""),
+        "padding-at-minus-one": (".clamp(min=0)", ""),
+        "padding-counted-too": (PLACES, "torch.arange(ids.shape[1]).expand(ids.shape)"),
+        "places-from-behind": ("real.cumsum(dim=1)", "real.flip(1).cumsum(dim=1).flip(1)"),
+        "places-counted-across-rows": ("dim=1", "dim=0"),
+        "ids-added-up": ("real.cumsum", "ids.cumsum"),
+        "only-real-or-not": (PLACES, "real"),
+        "places-minus-padding-by-hand": (
+            PLACES,
+            "torch.arange(ids.shape[1]) - (1 - real).sum(dim=1, keepdim=True)",
+        ),
+        "places-count-the-padding": ("!= 0", "== 0"),
+        "small-ids-as-padding": ("ids != 0", f"ids > {UNKNOWN}"),
+    },
+)
 
 
 def rows_of_ids(case: Case) -> tuple[list[list[int]]]:
@@ -354,7 +309,7 @@ def padding_in_front(pad_left, places) -> Message:
     )
     return same_function(
         places,
-        lambda ids: (counted(ids) - 1).clamp(min=0),
+        places_of,
         ids_padded_left,
         mistakes=PLACE_MISTAKES,
         loops="forbidden",
@@ -365,61 +320,42 @@ def padding_in_front(pad_left, places) -> Message:
 # ----------------------------------------------------------------------------------- find the bug
 
 
-def averaged(mean: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Tensor, Tensor], Tensor]:
-    """A mean that is made of tokens (b, n, e) and of ones and zeros (b, n, 1), 1 = real."""
-    return lambda tokens, ids: mean(tokens, (ids != 0)[:, :, None].to(tokens.dtype))
+def mean_of_real(tokens: Tensor, ids: Tensor) -> Tensor:
+    real = (ids != 0)[:, :, None].to(tokens.dtype)
+    return (tokens * real).sum(dim=1) / real.sum(dim=1)
 
 
-def of_the_real(value: Callable[[Tensor], Tensor]) -> Callable[[Tensor, Tensor], Tensor]:
-    """Something else than a mean, made of the real tokens (n, e) of each sentence."""
-    return lambda tokens, ids: torch.stack(
-        [value(text[row != 0]) for text, row in zip(tokens, ids, strict=True)]
-    )
-
-
-MEAN_MISTAKES = {
-    "padding-still-counted": averaged(lambda tokens, real: tokens.mean(dim=1)),
-    "text-divided-by-all-places": averaged(lambda tokens, real: (tokens * real).mean(dim=1)),
-    "padding-summed-too": averaged(lambda tokens, real: tokens.sum(dim=1) / real.sum(dim=1)),
-    "not-divided": averaged(lambda tokens, real: (tokens * real).sum(dim=1)),
-    "divided-by-the-whole-batch": averaged(
-        lambda tokens, real: (tokens * real).sum(dim=1) / real.sum()
-    ),
-    "divided-by-the-longest": averaged(
-        lambda tokens, real: (tokens * real).sum(dim=1) / real.sum(dim=1).max()
-    ),
-    "mean-of-the-padding": averaged(
-        lambda tokens, real: (tokens * (1 - real)).sum(dim=1) / (1 - real).sum(dim=1).clamp(min=1)
-    ),
-    "one-mean-for-all": averaged(
-        lambda tokens, real: ((tokens * real).sum(dim=(0, 1)) / real.sum()).expand(len(tokens), -1)
-    ),
-    "first-places-taken": averaged(
-        lambda tokens, real: torch.stack(
-            [t[: int(r.sum())].mean(dim=0) for t, r in zip(tokens, real, strict=True)]
-        )
-    ),
-    "text-largest-not-mean": averaged(
-        lambda tokens, real: tokens.masked_fill(real == 0, -torch.inf).amax(dim=1)
-    ),
-    "text-median-not-mean": [
-        of_the_real(lambda real: real.median(dim=0).values),
-        of_the_real(lambda real: real.quantile(0.5, dim=0)),
-    ],
-    "only-the-first-token": averaged(lambda tokens, real: tokens[:, 0]),
-    "mean-of-the-ends": averaged(lambda tokens, real: (tokens[:, 0] + tokens[:, -1]) / 2),
-    "small-ids-as-padding": lambda tokens, ids: averaged(
-        lambda tokens, real: (tokens * real).sum(dim=1) / real.sum(dim=1).clamp(min=1)
-    )(tokens, ids * (ids > UNKNOWN)),
-    "only-the-last-token": [
-        averaged(lambda tokens, real: tokens[:, -1]),
-        averaged(
-            lambda tokens, real: torch.stack(
-                [t[int(r.sum()) - 1] for t, r in zip(tokens, real, strict=True)]
-            )
+SUM, COUNT = "(tokens * real).sum(dim=1)", "real.sum(dim=1)"
+MEAN, HIDDEN = f"{SUM} / {COUNT}", "tokens.masked_fill(real == 0, torch.nan)"
+MEAN_MISTAKES = patches(
+    mean_of_real,
+    {
+        "padding-still-counted": (MEAN, "tokens.mean(dim=1)"),
+        "text-divided-by-all-places": (MEAN, "(tokens * real).mean(dim=1)"),
+        "padding-summed-too": ("tokens * real", "tokens"),
+        "not-divided": (MEAN, SUM),
+        "divided-by-the-whole-batch": (COUNT, "real.sum()"),
+        "divided-by-the-longest": (COUNT, f"{COUNT}.max()"),
+        "mean-of-the-padding": ("!=", "==", COUNT, f"{COUNT}.clamp(min=1)"),
+        "one-mean-for-all": (
+            MEAN,
+            "((tokens * real).sum(dim=(0, 1)) / real.sum()).expand(len(tokens), -1)",
         ),
-    ],
-}
+        "first-places-taken": ("(ids != 0)", "(ids != 0).sort(dim=1, descending=True).values"),
+        "text-largest-not-mean": (MEAN, "tokens.masked_fill(real == 0, -torch.inf).amax(dim=1)"),
+        "text-median-not-mean": [
+            (MEAN, f"{HIDDEN}.nanmedian(dim=1).values"),
+            (MEAN, f"{HIDDEN}.nanquantile(0.5, dim=1)"),
+        ],
+        "only-the-first-token": (MEAN, "tokens[:, 0]"),
+        "mean-of-the-ends": (MEAN, "(tokens[:, 0] + tokens[:, -1]) / 2"),
+        "small-ids-as-padding": ("ids != 0", f"ids > {UNKNOWN}", COUNT, f"{COUNT}.clamp(min=1)"),
+        "only-the-last-token": [
+            (MEAN, "tokens[:, -1]"),
+            (MEAN, "tokens[torch.arange(len(ids)), (ids != 0).sum(dim=1) - 1]"),
+        ],
+    },
+)
 
 
 def tokens_and_ids(case: Case) -> tuple[Tensor, Tensor]:
@@ -436,7 +372,7 @@ def tokens_and_ids(case: Case) -> tuple[Tensor, Tensor]:
 def find_the_bug(mean_of_words) -> Message:
     return same_function(
         mean_of_words,
-        averaged(lambda tokens, real: (tokens * real).sum(dim=1) / real.sum(dim=1)),
+        mean_of_real,
         tokens_and_ids,
         mistakes=MEAN_MISTAKES,
         trials=Trials(ones=True),
@@ -446,87 +382,52 @@ def find_the_bug(mean_of_words) -> Message:
 # ------------------------------------------------------------------------------------ the grid
 
 
-def grid(order: str = "rows", halves: Callable = sinusoidal_positions) -> Callable[..., Tensor]:
-    """Codes of a grid: row by row or column by column, the halves made as told."""
-
-    def codes(rows: int, columns: int, e: int) -> Tensor:
-        down, across = halves(rows, e // 2), halves(columns, e // 2)
-        table = torch.cat(
-            [down[:, None].expand(-1, columns, -1), across[None].expand(rows, -1, -1)], dim=-1
-        )
-        return (table if order == "rows" else table.transpose(0, 1)).flatten(0, 1)
-
-    return codes
-
-
-def exchanged(rows: int, columns: int, e: int) -> Tensor:
-    return grid()(rows, columns, e).roll(e // 2, dims=1)
-
-
-def added(rows: int, columns: int, e: int) -> Tensor:
-    both = sinusoidal_positions(rows, e)[:, None] + sinusoidal_positions(columns, e)
-    return both.flatten(0, 1)
-
-
-def cut_from_wide(rows: int, columns: int, e: int) -> Tensor:
-    down = sinusoidal_positions(rows, e)[:, None, : e // 2].expand(-1, columns, -1)
-    across = sinusoidal_positions(columns, e)[None, :, e // 2 :].expand(rows, -1, -1)
-    return torch.cat([down, across], dim=-1).flatten(0, 1)
-
-
-def alternating(rows: int, columns: int, e: int) -> Tensor:
-    codes = grid()(rows, columns, e)
-    return torch.stack([codes[:, : e // 2], codes[:, e // 2 :]], dim=-1).flatten(1)
-
-
-def tiled(rows: int, columns: int, e: int) -> Tensor:
-    """Both halves in the order of the columns: the row's code is repeated as the column's is."""
-    down = sinusoidal_positions(rows, e // 2).repeat(columns, 1)
-    return torch.cat([down, sinusoidal_positions(columns, e // 2).repeat(rows, 1)], dim=1)
-
-
-def stretched(rows: int, columns: int, e: int) -> Tensor:
+def codes_of_grid(rows: int, columns: int, e: int) -> Tensor:
     down = sinusoidal_positions(rows, e // 2).repeat_interleave(columns, dim=0)
-    across = sinusoidal_positions(columns, e // 2).repeat_interleave(rows, dim=0)
+    across = sinusoidal_positions(columns, e // 2).repeat(rows, 1)
     return torch.cat([down, across], dim=1)
 
 
-def back_and_forth(rows: int, columns: int, e: int) -> Tensor:
-    codes = grid()(rows, columns, e).view(rows, columns, e)
-    codes[1::2, :, e // 2 :] = codes[1::2, :, e // 2 :].flip(1)
-    return codes.flatten(0, 1)
-
-
-GRID_MISTAKES = {
-    "column-before-row": exchanged,
-    "column-by-column": [
-        grid("columns"),
-        lambda rows, columns, e: grid()(columns, rows, e),
-    ],
-    "columns-and-rows-exchanged": lambda rows, columns, e: exchanged(columns, rows, e),
-    "codes-of-a-line": lambda rows, columns, e: sinusoidal_positions(rows * columns, e),
-    "codes-added": added,
-    "half-of-wide-codes": cut_from_wide,
-    "halves-alternate": alternating,
-    "rows-repeated-like-columns": tiled,
-    "columns-repeated-like-rows": stretched,
-    "row-says-all": lambda rows, columns, e: sinusoidal_positions(rows, e).repeat_interleave(
-        columns, dim=0
-    ),
-    "grid-begins-at-one": grid(halves=lambda n, e: sinusoidal_positions(n + 1, e)[1:]),
-    "grid-from-below": lambda rows, columns, e: (
-        grid()(rows, columns, e).view(rows, columns, e).flip(0).flatten(0, 1)
-    ),
-    "every-second-row-turned": back_and_forth,
-    "column-says-all": lambda rows, columns, e: sinusoidal_positions(columns, e).repeat(rows, 1),
-}
+CODES = "torch.cat([down, across], dim=1)"
+TILED = (".repeat_interleave(columns, dim=0)", ".repeat(columns, 1)")
+STRETCHED = (".repeat(rows, 1)", ".repeat_interleave(rows, dim=0)")
+GRID_MISTAKES = patches(
+    codes_of_grid,
+    {
+        "column-before-row": ("[down, across]", "[across, down]"),
+        "column-by-column": [
+            (*TILED, *STRETCHED),
+            ("(rows: int, columns: int", "(columns: int, rows: int"),
+        ],
+        "codes-of-a-line": (CODES, "sinusoidal_positions(rows * columns, e)"),
+        "codes-added": ("e // 2", "e", CODES, "down + across"),
+        "half-of-wide-codes": (
+            *("e // 2", "e"),
+            *("[down, across]", "[down[:, : e // 2], across[:, e // 2 :]]"),
+        ),
+        "halves-alternate": (CODES, "torch.stack([down, across], dim=-1).flatten(1)"),
+        "rows-repeated-like-columns": TILED,
+        "columns-repeated-like-rows": STRETCHED,
+        "row-says-all": ("e // 2", "e", CODES, "down"),
+        "grid-begins-at-one": (
+            *("(rows, e // 2)", "(rows + 1, e // 2)[1:]"),
+            *("(columns, e // 2)", "(columns + 1, e // 2)[1:]"),
+        ),
+        "grid-from-below": ("(rows, e // 2)", "(rows, e // 2).flip(0)"),
+        "every-second-row-turned": (
+            ".repeat(rows, 1)",
+            "\n    across = torch.cat([across, across.flip(0)] * rows)[: rows * columns]",
+        ),
+        "column-says-all": ("e // 2", "e", CODES, "across"),
+    },
+)
 
 
 @exercise("09.6", "Where is the patch?")
 def where_is_the_patch(grid_codes) -> Message:
     return same_function(
         grid_codes,
-        grid(),
+        codes_of_grid,
         lambda case: (case["gh"], case["gw"], 2 * case["k"]),
         mistakes=GRID_MISTAKES,
         gradients=False,
@@ -536,61 +437,48 @@ def where_is_the_patch(grid_codes) -> Message:
 # ------------------------------------------------------------------------------ a matrix for a step
 
 
-def turning(
-    speeds: Callable[[Tensor, int], Tensor], block: Callable[[Tensor, Tensor], list[list[Tensor]]]
-) -> Callable[[int, int], Tensor]:
-    """A matrix of 2 x 2 blocks: how fast each pair turns, and how cos and sin stand in its block.
-
-    Args:
-        speeds: of the pairs 0 to e / 2 - 1 and e.
-        block: of cos and sin of all pairs, the rows of the blocks.
-    """
-
-    def matrix(e: int, steps: int) -> Tensor:
-        angles = steps * speeds(torch.arange(e // 2, dtype=torch.float64), e)
-        blocks = torch.stack([torch.stack(row, -1) for row in block(angles.cos(), angles.sin())], 1)
-        return torch.block_diag(*blocks).float()
-
-    return matrix
+def turning(e: int, steps: int) -> Tensor:
+    pairs = torch.arange(0, e, 2, dtype=torch.float64)
+    angles = steps / 10_000 ** (pairs / e)
+    cos, sin = angles.cos(), angles.sin()
+    blocks = torch.stack([cos, -sin, sin, cos], dim=-1).view(-1, 2, 2)
+    matrix = torch.block_diag(*blocks)
+    return matrix.float()
 
 
-def of_the_paper(pairs: Tensor, e: int) -> Tensor:
-    return 10_000.0 ** (-2 * pairs / e)
-
-
-def forward(cos: Tensor, sin: Tensor) -> list[list[Tensor]]:
-    return [[cos, -sin], [sin, cos]]
-
-
-def in_halves(e: int, steps: int) -> Tensor:
-    """For codes with all sines before all cosines."""
-    order = torch.cat([torch.arange(0, e, 2), torch.arange(1, e, 2)])
-    return turning(of_the_paper, forward)(e, steps)[order][:, order]
-
-
-SHIFT_MISTAKES = {
-    "shifts-back": turning(of_the_paper, lambda cos, sin: [[cos, sin], [-sin, cos]]),
-    "all-pairs-turn-alike": turning(lambda pairs, e: torch.ones_like(pairs), forward),
-    "speeds-squared": turning(lambda pairs, e: of_the_paper(2 * pairs, e), forward),
-    "speeds-rooted": turning(lambda pairs, e: of_the_paper(pairs / 2, e), forward),
-    "speeds-too-fast": turning(lambda pairs, e: 1 / of_the_paper(pairs, e), forward),
-    "speeds-the-other-way-round": turning(lambda pairs, e: of_the_paper(pairs, e).flip(0), forward),
-    "mirrors-instead": [
-        turning(of_the_paper, lambda cos, sin: [[cos, sin], [sin, -cos]]),
-        turning(of_the_paper, lambda cos, sin: [[sin, cos], [cos, -sin]]),
-        turning(of_the_paper, lambda cos, sin: [[-cos, sin], [sin, cos]]),
-    ],
-    "both-sines-positive": turning(of_the_paper, lambda cos, sin: [[cos, sin], [sin, cos]]),
-    "sine-and-cosine-exchanged": turning(of_the_paper, lambda cos, sin: [[sin, -cos], [cos, sin]]),
-    "without-sines": turning(of_the_paper, lambda cos, sin: [[cos, 0 * sin], [0 * sin, cos]]),
-    "for-codes-in-halves": in_halves,
-    "steps-without-sign": lambda e, steps: turning(of_the_paper, forward)(e, abs(steps)),
-    "only-the-first-pair": turning(lambda pairs, e: (pairs == 0).double(), forward),
-    "angles-in-degrees": turning(lambda pairs, e: of_the_paper(pairs, e).deg2rad(), forward),
-    "always-one-step": lambda e, steps: turning(of_the_paper, forward)(e, 1),
-    "one-step-too-many": lambda e, steps: turning(of_the_paper, forward)(e, steps + 1),
-    "codes-not-rotations": lambda e, steps: torch.diag(sinusoidal_positions(abs(steps) + 1, e)[-1]),
-}
+BLOCK = "[cos, -sin, sin, cos]"
+SHIFT_MISTAKES = patches(
+    turning,
+    {
+        "shifts-back": (BLOCK, "[cos, sin, -sin, cos]"),
+        "all-pairs-turn-alike": ("pairs / e", "0 * pairs"),
+        "speeds-squared": ("pairs / e", "2 * pairs / e"),
+        "speeds-rooted": ("pairs / e", "pairs / 2 / e"),
+        "speeds-too-fast": ("steps /", "steps *"),
+        "speeds-the-other-way-round": ("pairs / e", "pairs.flip(0) / e"),
+        "mirrors-instead": [
+            (BLOCK, "[cos, sin, sin, -cos]"),
+            (BLOCK, "[sin, cos, cos, -sin]"),
+            (BLOCK, "[-cos, sin, sin, cos]"),
+        ],
+        "both-sines-positive": (BLOCK, "[cos, sin, sin, cos]"),
+        "sine-and-cosine-exchanged": (BLOCK, "[sin, -cos, cos, sin]"),
+        "without-sines": (BLOCK, "[cos, 0 * sin, 0 * sin, cos]"),
+        "for-codes-in-halves": (
+            "matrix.float()",
+            "matrix.view(-1, 2, e // 2, 2).permute(1, 0, 3, 2).reshape(e, e).float()",
+        ),
+        "steps-without-sign": ("steps /", "abs(steps) /"),
+        "only-the-first-pair": ("/ 10_000 ** (pairs / e)", "* (pairs == 0)"),
+        "angles-in-degrees": ("steps /", "torch.pi / 180 * steps /"),
+        "always-one-step": ("steps /", "1 /"),
+        "one-step-too-many": ("steps /", "(steps + 1) /"),
+        "codes-not-rotations": (
+            "torch.block_diag(*blocks)",
+            "torch.diag(sinusoidal_positions(abs(steps) + 1, e)[-1])",
+        ),
+    },
+)
 
 
 def is_fitted(shift_matrix: Callable) -> bool:
@@ -614,7 +502,7 @@ def matrix_for_a_step(shift_matrix) -> Message:
         raise Wrong("matrix-is-fitted")
     same_function(
         shift_matrix,
-        turning(of_the_paper, forward),
+        turning,
         lambda case: (2 * case["k"], case.random.choice([-9, -4, -2, 2, 3, 5, 9])),
         mistakes=SHIFT_MISTAKES,
         gradients=False,

@@ -18,6 +18,7 @@ from checks.engine.functions import Trials, same_function
 from checks.engine.guesses import same_shape
 from checks.engine.message import Message, message
 from checks.engine.modules import randomise
+from checks.engine.patches import patches
 from checks.engine.verdict import exercise, open_exercise
 from utils.attention import record_attention
 from utils.decoder import Transformer
@@ -69,45 +70,34 @@ class Scripted:
         return self.scores[ids.shape[1] - 1].clone()
 
 
-def greedy(
-    stop: bool = True,
-    fill: int | None = PADDING,
-    end_counts: bool = False,
-    start: bool = True,
-    choose: Callable[[Tensor], Tensor] = lambda scores: scores.argmax(dim=-1),
-    any_ends: bool = False,
-    begin: int = BEGIN,
-) -> Callable[[Callable, int, int], Tensor]:
-    """Greedy decoding with something wrong; without arguments the right one."""
-
-    def decode(next_scores: Callable, b: int, steps: int) -> Tensor:
-        ids = torch.full((b, 1), begin)
-        done = torch.zeros(b, dtype=torch.bool)
-        for _ in range(steps):
-            following = choose(next_scores(ids))
-            ended = done | (following == END)
-            if fill is not None:
-                following = following.where(~(ended if end_counts else done), fill)
-            ids = torch.cat([ids, following[:, None]], dim=1)
-            done = ended
-            if stop and (done.any() if any_ends else done.all()):
-                break
-        return ids if start else ids[:, 1:]
-
-    return decode
+def greedy(next_scores: Callable, b: int, steps: int) -> Tensor:
+    ids = torch.full((b, 1), BEGIN)
+    done = torch.zeros(b, dtype=torch.bool)
+    for _ in range(steps):
+        chosen = next_scores(ids).argmax(dim=-1)
+        following = chosen.masked_fill(done, PADDING)
+        done = done | (chosen == END)
+        ids = torch.cat([ids, following[:, None]], dim=1)
+        if done.all():
+            break
+    return ids
 
 
-GREEDY_MISTAKES = {
-    "goes-on-after-the-end": greedy(fill=None),
-    "end-becomes-padding": greedy(end_counts=True),
-    "filled-with-end": greedy(fill=END),
-    "does-not-stop": greedy(stop=False),
-    "does-not-stop-nor-fill": greedy(stop=False, fill=None),
-    "stops-at-the-first-end": greedy(any_ends=True),
-    "begin-left-out": greedy(start=False),
-    "begins-with-padding": greedy(begin=PADDING),
-    "takes-the-smallest": greedy(choose=lambda scores: scores.argmin(dim=-1)),
-}
+FILLED = "chosen.masked_fill(done, PADDING)"
+GREEDY_MISTAKES = patches(
+    greedy,
+    {
+        "goes-on-after-the-end": (FILLED, "chosen"),
+        "end-becomes-padding": (FILLED, "chosen.masked_fill(done | (chosen == END), PADDING)"),
+        "filled-with-end": ("PADDING", "END"),
+        "does-not-stop": ("done.all()", "False"),
+        "does-not-stop-nor-fill": ("done.all()", "False", FILLED, "chosen"),
+        "stops-at-the-first-end": ("done.all()", "done.any()"),
+        "begin-left-out": ("return ids", "return ids[:, 1:]"),
+        "begins-with-padding": ("BEGIN", "PADDING"),
+        "takes-the-smallest": ("argmax", "argmin"),
+    },
+)
 
 
 @exercise("11.2", "Greedy, and stop")
@@ -118,7 +108,7 @@ def greedy_and_stop(answer) -> Message:
 
     return same_function(
         answer,
-        greedy(),
+        greedy,
         arguments,
         mistakes=GREEDY_MISTAKES,
         gradients=False,
@@ -129,54 +119,32 @@ def greedy_and_stop(answer) -> Message:
 # ------------------------------------------------------------------------------------ one step
 
 
-def step_of(
-    join: Callable[[Tensor, Tensor], Tensor] = lambda scores, step: scores[:, None] + step,
-    divide: Callable[[Tensor], int] = lambda step: step.shape[1],
-    exchange: bool = False,
-    largest: bool = True,
-    ordered: bool = True,
-    score: Callable[[Tensor], Tensor] = lambda values: values,
-) -> Callable[[Tensor, Tensor, int], tuple[Tensor, Tensor, Tensor]]:
-    """One step of a beam with something wrong; without arguments the right one."""
-
-    def beam_step(scores: Tensor, step: Tensor, width: int) -> tuple[Tensor, Tensor, Tensor]:
-        longer = join(scores, step).flatten()
-        order = longer.sort(descending=largest, stable=True)
-        chosen, values = order.indices[:width], order.values[:width]
-        if not ordered:
-            chosen, values = chosen.flip(0), values.flip(0)
-        v = divide(step)
-        parents, tokens = chosen // v, chosen % v
-        return (tokens, parents, score(values)) if exchange else (parents, tokens, score(values))
-
-    return beam_step
+def step_of_beam(scores: Tensor, step: Tensor, width: int) -> tuple[Tensor, Tensor, Tensor]:
+    longer = (scores[:, None] + step).flatten()
+    values, order = longer.sort(descending=True, stable=True)
+    values, order = values[:width], order[:width]
+    v = step.shape[1]
+    return order // v, order % v, values
 
 
-def best_of_each_row(scores: Tensor, step: Tensor, width: int) -> tuple[Tensor, Tensor, Tensor]:
-    """The best token behind each beginning, then the best of these."""
-    values, tokens = (scores[:, None] + step).max(dim=1)
-    order = values.sort(descending=True, stable=True)
-    rows = order.indices[:width]
-    return rows, tokens[rows], order.values[:width]
-
-
-def of_the_step_alone(scores: Tensor, step: Tensor, width: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Chosen by the sums, but the score is that of the last step."""
-    parents, tokens, _ = step_of()(scores, step, width)
-    return parents, tokens, step[parents, tokens]
-
-
-STEP_MISTAKES = {
-    "last-step-alone": step_of(join=lambda scores, step: step),
-    "score-of-the-step": of_the_step_alone,
-    "logs-multiplied": step_of(join=lambda scores, step: scores[:, None] * step),
-    "best-of-each-row": best_of_each_row,
-    "divided-by-w": step_of(divide=lambda step: step.shape[0]),
-    "parents-and-tokens-exchanged": step_of(exchange=True),
-    "worst-are-taken": step_of(largest=False),
-    "worst-first": step_of(ordered=False),
-    "probabilities-for-logs": step_of(score=torch.exp),
-}
+SUMS = "(scores[:, None] + step).flatten()"
+STEP_MISTAKES = patches(
+    step_of_beam,
+    {
+        "last-step-alone": (SUMS, "step.flatten()"),
+        "score-of-the-step": ("% v, values", "% v, step.flatten()[order]"),
+        "logs-multiplied": ("+ step", "* step"),
+        "best-of-each-row": (
+            *(SUMS, "(scores[:, None] + step).amax(dim=1)"),
+            *("order // v, order % v", "order, step[order].argmax(dim=1)"),
+        ),
+        "divided-by-w": ("step.shape[1]", "step.shape[0]"),
+        "parents-and-tokens-exchanged": ("order // v, order % v", "order % v, order // v"),
+        "worst-are-taken": ("descending=True", "descending=False"),
+        "worst-first": ("[:width]", "[:width].flip(0)"),
+        "probabilities-for-logs": ("% v, values", "% v, values.exp()"),
+    },
+)
 
 
 @exercise("11.3", "One step of a beam")
@@ -189,7 +157,7 @@ def one_step_of_a_beam(beam_step) -> Message:
 
     compared = same_function(
         beam_step,
-        step_of(),
+        step_of_beam,
         arguments,
         mistakes=STEP_MISTAKES,
         loops="forbidden",
@@ -199,7 +167,7 @@ def one_step_of_a_beam(beam_step) -> Message:
     scores, step, _ = arguments(Case(9))
     everything = (scores, step, step.numel() + 3)
     got = naming(run)(beam_step, everything, ["scores", "step", "width"])
-    if difference(got, step_of()(*everything)):
+    if difference(got, step_of_beam(*everything)):
         raise Wrong("width-beyond-all")
     return compared
 
@@ -207,49 +175,33 @@ def one_step_of_a_beam(beam_step) -> Message:
 # ------------------------------------------------------------------------------------ the ceiling
 
 
-def expected(of: Callable[[list[int], int], float]) -> Callable[[list[str], list[str]], float]:
-    """A share over the texts, from how often each answer of a text occurs, and their number."""
-
-    def share(texts: list[str], answers: list[str]) -> float:
-        answered: dict[str, Counter] = {}
-        for text, answer in zip(texts, answers, strict=True):
-            answered.setdefault(text, Counter())[answer] += 1
-        return sum(of(list(c.values()), len(answered)) for c in answered.values()) / len(texts)
-
-    return share
-
-
-def by_drawing(counts: list[int], _: int = 0) -> float:
-    return sum(count * count for count in counts) / sum(counts)
+def drawn_rightly(texts: list[str], answers: list[str]) -> float:
+    answered: dict[str, Counter] = {}
+    for text, answer in zip(texts, answers, strict=True):
+        answered.setdefault(text, Counter())[answer] += 1
+    right = 0.0
+    for counts in answered.values():
+        n = counts.total()
+        right += sum(count * count for count in counts.values()) / n
+    return right / len(texts)
 
 
-def of_distinct(texts: list[str], answers: list[str]) -> float:
-    """The mean over different texts, each counted once."""
-    return expected(lambda counts, _: by_drawing(counts) / sum(counts))(texts, answers) * (
-        len(texts) / len(set(texts))
-    )
-
-
-def from_all_answers(texts: list[str], answers: list[str]) -> float:
-    """Drawn from all answers, whatever the text."""
-    counts = Counter(answers)
-    return sum((count / len(answers)) ** 2 for count in counts.values())
-
-
-DRAWING_MISTAKES = {
-    "most-frequent-not-drawn": expected(lambda counts, _: max(counts)),
-    "drawn-uniformly": expected(lambda counts, _: sum(counts) / len(counts)),
-    "different-texts-once": of_distinct,
-    "text-is-ignored": from_all_answers,
-    "share-that-is-wrong": expected(lambda counts, _: sum(counts) - by_drawing(counts)),
-    "number-not-share-of-texts": lambda texts, answers: (
-        len(texts) * expected(by_drawing)(texts, answers)
-    ),
-    "percentage-of-texts": lambda texts, answers: 100 * expected(by_drawing)(texts, answers),
-    "counts-not-squared": expected(lambda counts, _: sum(counts)),
-    "sure-texts-only": expected(lambda counts, _: sum(counts) if len(counts) == 1 else 0),
-    "not-divided-by-text": expected(lambda counts, _: sum(c * c for c in counts)),
-}
+RIGHT = "sum(count * count for count in counts.values()) / n"
+DRAWING_MISTAKES = patches(
+    drawn_rightly,
+    {
+        "most-frequent-not-drawn": (RIGHT, "max(counts.values())"),
+        "drawn-uniformly": (RIGHT, "n / len(counts)"),
+        "different-texts-once": (RIGHT, f"{RIGHT} / n", "len(texts)", "len(answered)"),
+        "text-is-ignored": ("setdefault(text", "setdefault('any'"),
+        "share-that-is-wrong": (RIGHT, f"n - {RIGHT}"),
+        "number-not-share-of-texts": ("right / len(texts)", "right"),
+        "percentage-of-texts": ("right / len(texts)", "100 * right / len(texts)"),
+        "counts-not-squared": ("count * count", "count", " / n", ""),
+        "sure-texts-only": (RIGHT, "n if len(counts) == 1 else 0"),
+        "not-divided-by-text": (" / n", ""),
+    },
+)
 
 
 @exercise("11.4", "What drawing costs")
@@ -260,63 +212,43 @@ def what_drawing_costs(right_by_drawing) -> Message:
         answers = [case.random.choice("xyz"[: 1 + (text > "a") + (text > "b")]) for text in texts]
         return texts, answers
 
-    return same_function(
-        right_by_drawing, expected(by_drawing), arguments, mistakes=DRAWING_MISTAKES
-    )
+    return same_function(right_by_drawing, drawn_rightly, arguments, mistakes=DRAWING_MISTAKES)
 
 
 # ------------------------------------------------------------------------------------ the bug
 
 
-def writing(
-    score: Callable[[Tensor, Tensor], float] = lambda ids, target: (
-        (ids[:, 1:] == target[:, 1:]).double().mean().item()
-    ),
-    forced: bool = False,
-    masked: bool = True,
-    choose: Callable[[Tensor], Tensor] = lambda scores: scores.argmax(dim=-1, keepdim=True),
-) -> Callable[[nn.Module, Tensor, Tensor], float]:
-    """A share of tokens with something wrong; without arguments the right one."""
-
-    def share(model: nn.Module, source: Tensor, target: Tensor) -> float:
-        mask = padding_mask_of_ids(source) if masked else None
-        with torch.no_grad():
-            memory = model.encode(source, mask)
-            ids = target[:, :1]
-            for t in range(1, target.shape[1]):
-                read = target[:, :t] if forced else ids
-                following = choose(model.decode(read, memory, mask)[:, -1])
-                ids = torch.cat([ids, following], dim=1)
-        return score(ids, target)
-
-    return share
+def share_written(model: nn.Module, source: Tensor, target: Tensor) -> float:
+    mask = padding_mask_of_ids(source)
+    ids = target[:, :1]
+    with torch.no_grad():
+        memory = model.encode(source, mask)
+        for _ in range(target.shape[1] - 1):
+            scores = model.decode(ids, memory, mask)[:, -1]
+            ids = torch.cat([ids, scores.argmax(dim=-1, keepdim=True)], dim=1)
+    return (ids[:, 1:] == target[:, 1:]).double().mean().item()
 
 
-SHARE_MISTAKES = {
-    "right-beginning-is-handed-in": writing(forced=True),
-    "right-beginning-without-mask": writing(forced=True, masked=False),
-    "padding-is-read": writing(masked=False),
-    "begin-is-counted": writing(lambda ids, target: (ids == target).double().mean().item()),
-    "whole-answers-counted": writing(
-        lambda ids, target: (ids == target).all(dim=1).double().mean().item()
-    ),
-    "last-token-alone": writing(
-        lambda ids, target: (ids[:, -1] == target[:, -1]).double().mean().item()
-    ),
-    "first-token-alone": writing(
-        lambda ids, target: (ids[:, 1] == target[:, 1]).double().mean().item()
-    ),
-    "one-place-off": writing(
-        lambda ids, target: (ids[:, :-1] == target[:, 1:]).double().mean().item()
-    ),
-    "number-of-tokens": [
-        writing(lambda ids, target: (ids[:, 1:] == target[:, 1:]).sum().item()),
-        writing(lambda ids, target: (ids[:, 1:] == target[:, 1:]).double().sum().item()),
-    ],
-    "tokens-that-are-wrong": writing(
-        lambda ids, target: (ids[:, 1:] != target[:, 1:]).double().mean().item()
-    ),
-}
+HANDED_IN = (
+    "model.decode(ids, memory, mask)",
+    "model.decode(target[:, : ids.shape[1]], memory, mask)",
+)
+NO_MASK = ("padding_mask_of_ids(source)", "None")
+SHARE_MISTAKES = patches(
+    share_written,
+    {
+        "right-beginning-is-handed-in": HANDED_IN,
+        "right-beginning-without-mask": (*HANDED_IN, *NO_MASK),
+        "padding-is-read": NO_MASK,
+        "begin-is-counted": ("[:, 1:]", ""),
+        "whole-answers-counted": (".double()", ".all(dim=1).double()"),
+        "last-token-alone": ("[:, 1:]", "[:, -1]"),
+        "first-token-alone": ("[:, 1:]", "[:, 1]"),
+        "one-place-off": ("ids[:, 1:]", "ids[:, :-1]"),
+        "number-of-tokens": [(".double().mean()", ".sum()"), (".mean()", ".sum()")],
+        "tokens-that-are-wrong": ("==", "!="),
+    },
+)
 
 
 def model_and_pairs(case: Case) -> tuple[nn.Module, Tensor, Tensor]:
@@ -354,7 +286,7 @@ def model_and_pairs(case: Case) -> tuple[nn.Module, Tensor, Tensor]:
 def find_the_bug(share_right) -> Message:
     return same_function(
         share_right,
-        writing(),
+        share_written,
         model_and_pairs,
         mistakes=SHARE_MISTAKES,
         gradients=False,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import torch
@@ -18,6 +17,7 @@ from checks.engine.functions import Trials, same_function
 from checks.engine.guesses import same_shape
 from checks.engine.message import Message, message
 from checks.engine.modules import randomise
+from checks.engine.patches import patches
 from checks.engine.verdict import exercise, open_exercise
 from utils.cache import KeyValueCache
 from utils.data import ANY_DIGIT, INK_LEVELS
@@ -50,7 +50,9 @@ def scores_keys_texts(scores_shape, keys_shape, text_shape) -> Message:
 
 
 def blank_loss(scores: Tensor, ids: Tensor, hidden: Tensor) -> Tensor:
-    return F.cross_entropy(scores[hidden], ids[hidden])
+    logs = scores.log_softmax(dim=-1)
+    losses = -logs.gather(2, ids[..., None])[..., 0]
+    return losses[hidden].mean()
 
 
 def some_blanks(case: Case) -> tuple[Tensor, Tensor, Tensor]:
@@ -63,31 +65,29 @@ def some_blanks(case: Case) -> tuple[Tensor, Tensor, Tensor]:
     return scores * 2, ids, hidden
 
 
-def everywhere(scores: Tensor, ids: Tensor, hidden: Tensor) -> Tensor:
-    """The surprise at every place."""
-    return F.cross_entropy(scores.mT, ids, reduction="none")
-
-
-BLANK_MISTAKES: dict[str, Callable] = {
-    "all-places-counted": lambda s, i, h: everywhere(s, i, h).mean(),
-    "blanks-divided-by-all-places": lambda s, i, h: (everywhere(s, i, h) * h).mean(),
-    "visible-places-counted": lambda s, i, h: everywhere(s, i, h)[~h].mean(),
-    "blanks-shifted": lambda s, i, h: everywhere(s[:, :-1], i[:, 1:], h)[h[:, 1:]].mean(),
-    "blanks-shifted-back": lambda s, i, h: everywhere(s[:, :-1], i[:, 1:], h)[h[:, :-1]].mean(),
-    "mean-of-text-means": lambda s, i, h: (
-        (everywhere(s, i, h) * h).sum(dim=1) / h.sum(dim=1)
-    ).mean(),
-    "blanks-summed": lambda s, i, h: everywhere(s, i, h)[h].sum(),
-    "divided-by-texts": lambda s, i, h: everywhere(s, i, h)[h].sum() / len(s),
-    "loss-in-bits": lambda s, i, h: blank_loss(s, i, h) / math.log(2),
-    "blanks-softmax-twice": lambda s, i, h: blank_loss(s.softmax(dim=-1), i, h),
-    "sign-missing": lambda s, i, h: -blank_loss(s, i, h),
-    "scores-not-normalised": lambda s, i, h: F.nll_loss(s[h], i[h]),
-    "softmax-over-places": lambda s, i, h: F.nll_loss(s.log_softmax(dim=1)[h], i[h]),
-    "masked-scores-as-zero": lambda s, i, h: F.cross_entropy(
-        (s * h[..., None]).mT, i, reduction="mean"
-    ),
-}
+SHIFTED = ("scores.log", "scores[:, :-1].log", "ids[..., None]", "ids[:, 1:, None]")
+BLANK_MISTAKES = patches(
+    blank_loss,
+    {
+        "all-places-counted": ("[hidden]", ""),
+        "blanks-divided-by-all-places": ("losses[hidden]", "(losses * hidden)"),
+        "visible-places-counted": ("[hidden]", "[~hidden]"),
+        "blanks-shifted": (*SHIFTED, "[hidden]", "[hidden[:, 1:]]"),
+        "blanks-shifted-back": (*SHIFTED, "[hidden]", "[hidden[:, :-1]]"),
+        "mean-of-text-means": (
+            "losses[hidden]",
+            "((losses * hidden).sum(dim=1) / hidden.sum(dim=1))",
+        ),
+        "blanks-summed": (".mean()", ".sum()"),
+        "divided-by-texts": (".mean()", ".sum() / len(scores)"),
+        "loss-in-bits": (".mean()", ".mean() / math.log(2)"),
+        "blanks-softmax-twice": ("scores.log", "scores.softmax(dim=-1).log"),
+        "sign-missing": ("-logs", "logs"),
+        "scores-not-normalised": (".log_softmax(dim=-1)", ""),
+        "softmax-over-places": ("dim=-1", "dim=1"),
+        "masked-scores-as-zero": ("scores.log", "(scores * hidden[..., None]).log", "[hidden]", ""),
+    },
+)
 
 
 @exercise("12.2", "Several blanks")
@@ -98,14 +98,11 @@ def several_blanks(answer) -> Message:
 # ------------------------------------------------------------------------------ the price of a text
 
 
-def surprises(scores: Tensor, ids: Tensor, first: int = 1) -> Tensor:
-    """What each token after the first costs, in bits: (b, n - 1)."""
-    loss = F.cross_entropy(scores[:, :-1].mT, ids[:, 1:], reduction="none")
-    return loss / math.log(2)
-
-
 def text_bits(scores: Tensor, ids: Tensor) -> Tensor:
-    return (surprises(scores, ids) * (ids[:, 1:] != PADDING)).sum(dim=1)
+    logs = scores[:, :-1].log_softmax(dim=-1)
+    bits = -logs.gather(2, ids[:, 1:, None])[..., 0] / math.log(2)
+    real = ids[:, 1:] != PADDING
+    return (bits * real).sum(dim=1)
 
 
 def some_texts(case: Case) -> tuple[Tensor, Tensor]:
@@ -117,47 +114,28 @@ def some_texts(case: Case) -> tuple[Tensor, Tensor]:
     return scores, ids.masked_fill(torch.arange(n) >= lengths[:, None], PADDING)
 
 
-def same_place(scores: Tensor, ids: Tensor) -> Tensor:
-    loss = F.cross_entropy(scores.mT, ids, reduction="none")
-    return (loss * (ids != PADDING)).sum(dim=1) / math.log(2)
-
-
-def padding_of_inputs(scores: Tensor, ids: Tensor) -> Tensor:
-    return (surprises(scores, ids) * (ids[:, :-1] != PADDING)).sum(dim=1)
-
-
-def by_entropy(scores: Tensor, ids: Tensor) -> Tensor:
-    log = scores.log_softmax(dim=-1)
-    each = -(log.exp() * log).sum(dim=-1)[:, :-1] / math.log(2)
-    return (each * (ids[:, 1:] != PADDING)).sum(dim=1)
-
-
-def twice_shifted(scores: Tensor, ids: Tensor) -> Tensor:
-    if ids.shape[1] < 3:
-        return text_bits(scores, ids)
-    loss = F.cross_entropy(scores[:, :-2].mT, ids[:, 2:], reduction="none") / math.log(2)
-    return (loss * (ids[:, 2:] != PADDING)).sum(dim=1)
-
-
-TEXT_MISTAKES: dict[str, Callable] = {
-    "given-in-nats": lambda s, i: text_bits(s, i) * math.log(2),
-    "padding-is-paid": lambda s, i: surprises(s, i).sum(dim=1),
-    "padding-after-the-end-is-paid": padding_of_inputs,
-    "target-at-same-place": same_place,
-    "target-two-ahead": twice_shifted,
-    "mean-instead-of-sum": lambda s, i: text_bits(s, i) / (i[:, 1:] != PADDING).sum(dim=1),
-    "mean-over-all-places": lambda s, i: text_bits(s, i) / (i.shape[1] - 1),
-    "log-probability-has-a-sign": lambda s, i: -text_bits(s, i),
-    "all-texts-together": lambda s, i: text_bits(s, i).sum(),
-    "mean-of-the-texts": lambda s, i: text_bits(s, i).mean(),
-    "entropy-instead": by_entropy,
-    "sum-over-texts": lambda s, i: (surprises(s, i) * (i[:, 1:] != PADDING)).sum(dim=0),
-    "scores-summed": lambda s, i: (
-        (-s[:, :-1].gather(2, i[:, 1:, None])[..., 0] * (i[:, 1:] != PADDING)).sum(dim=1)
-        / math.log(2)
-    ),
-    "one-token-short": lambda s, i: (surprises(s, i) * (i[:, 1:] != PADDING))[:, 1:].sum(dim=1),
-}
+TEXT_MISTAKES = patches(
+    text_bits,
+    {
+        "given-in-nats": (" / math.log(2)", ""),
+        "padding-is-paid": ("bits * real", "bits"),
+        "padding-after-the-end-is-paid": ("real = ids[:, 1:]", "real = ids[:, :-1]"),
+        "target-at-same-place": ("[:, :-1]", "", "ids[:, 1:", "ids[:, 0:"),
+        "target-two-ahead": ("[:, :-1]", "[:, :-2]", "ids[:, 1:", "ids[:, 2:"),
+        "mean-instead-of-sum": (".sum(dim=1)", ".sum(dim=1) / real.sum(dim=1)"),
+        "mean-over-all-places": (".sum(", ".mean("),
+        "log-probability-has-a-sign": ("-logs", "logs"),
+        "all-texts-together": (".sum(dim=1)", ".sum()"),
+        "mean-of-the-texts": (".sum(dim=1)", ".sum(dim=1).mean()"),
+        "entropy-instead": (
+            "-logs.gather(2, ids[:, 1:, None])[..., 0]",
+            "-(logs.exp() * logs).sum(dim=-1)",
+        ),
+        "sum-over-texts": ("dim=1", "dim=0"),
+        "scores-summed": (".log_softmax(dim=-1)", ""),
+        "one-token-short": (".sum(", "[:, 1:].sum("),
+    },
+)
 
 
 @exercise("12.3", "What a text costs")
@@ -169,9 +147,10 @@ def what_a_text_costs(answer) -> Message:
 
 
 def min_p(scores: Tensor, share: float) -> Tensor:
-    # Written in logarithms: the checks are handed out, the solution is not.
-    least = scores.amax(dim=-1, keepdim=True) + math.log(share)
-    return scores.masked_fill(scores < least, -torch.inf).softmax(dim=-1)
+    chances = scores.softmax(dim=-1)
+    least = share * chances.amax(dim=-1, keepdim=True)
+    kept = chances.masked_fill(chances < least, 0.0)
+    return kept / kept.sum(dim=-1, keepdim=True)
 
 
 def some_scores(case: Case) -> tuple[Tensor, float]:
@@ -180,76 +159,36 @@ def some_scores(case: Case) -> tuple[Tensor, float]:
     return scores, 1.0 if case.random.random() < 0.3 else 0.15 + 0.25 * case.random.random()
 
 
-def cut(probabilities: Tensor, keep: Tensor) -> Tensor:
-    kept = probabilities.masked_fill(~keep, 0.0)
-    return kept / kept.sum(dim=-1, keepdim=True)
-
-
-def nucleus(scores: Tensor, share: float) -> Tensor:
-    ranked, order = scores.softmax(dim=-1).sort(dim=-1, descending=True)
-    kept = cut(ranked, ranked.cumsum(dim=-1) - ranked < share)
-    return torch.zeros_like(scores).scatter(-1, order, kept)
-
-
-def absolute(scores: Tensor, share: float) -> Tensor:
-    probabilities = scores.softmax(dim=-1)
-    return cut(probabilities, probabilities >= share)
-
-
-def cut_scores(scores: Tensor, share: float) -> Tensor:
-    return cut(scores.softmax(dim=-1), scores >= share * scores.amax(dim=-1, keepdim=True))
-
-
-def largest(*axes: int) -> Callable:
-    def version(scores: Tensor, share: float) -> Tensor:
-        probabilities = scores.softmax(dim=-1)
-        return cut(probabilities, probabilities >= share * probabilities.amax(axes, keepdim=True))
-
-    return version
-
-
-def others(scores: Tensor, share: float) -> Tensor:
-    probabilities = scores.softmax(dim=-1)
-    return cut(probabilities, probabilities < share * probabilities.amax(dim=-1, keepdim=True))
-
-
-def not_normed(scores: Tensor, share: float) -> Tensor:
-    probabilities = scores.softmax(dim=-1)
-    enough = share * probabilities.amax(dim=-1, keepdim=True)
-    return probabilities.masked_fill(probabilities < enough, 0.0)
-
-
-def softmax_again(scores: Tensor, share: float) -> Tensor:
-    return not_normed(scores, share).softmax(dim=-1)
-
-
-def open_zeros(scores: Tensor, share: float) -> Tensor:
-    probabilities = scores.softmax(dim=-1)
-    enough = share * probabilities.amax(dim=-1, keepdim=True)
-    return scores.masked_fill(probabilities < enough, 0.0).softmax(dim=-1)
-
-
-MIN_P_MISTAKES: dict[str, Callable] = {
-    "not-divided-by-what-is-left": not_normed,
-    "share-is-of-the-largest": absolute,
-    "this-is-top-p": nucleus,
-    "scores-are-compared": cut_scores,
-    "gpt-largest-of-all-rows": largest(0, 1, 2),
-    "largest-over-the-texts": largest(0),
-    "largest-over-the-places": largest(1),
-    "keeps-the-unlikely": others,
-    "softmax-of-probabilities": softmax_again,
-    "cut-scores-set-to-zero": open_zeros,
-    "nothing-cut": lambda scores, share: scores.softmax(dim=-1),
-    "divided-by-the-largest": lambda scores, share: (
-        not_normed(scores, share) / scores.softmax(dim=-1).amax(dim=-1, keepdim=True)
-    ),
-    "divided-over-everything": lambda scores, share: (
-        not_normed(scores, share) / not_normed(scores, share).sum()
-    ),
-    "log-probabilities-returned": lambda scores, share: min_p(scores, share).log(),
-    "probabilities-with-one-minus": lambda scores, share: min_p(scores, 1 - share),
-}
+LEAST, NORMED = (
+    "share * chances.amax(dim=-1, keepdim=True)",
+    "kept / kept.sum(dim=-1, keepdim=True)",
+)
+MIN_P_MISTAKES = patches(
+    min_p,
+    {
+        "not-divided-by-what-is-left": (NORMED, "kept"),
+        "share-is-of-the-largest": (LEAST, "share"),
+        "this-is-top-p": (
+            *(LEAST, "chances[..., None, :] * (chances[..., None, :] > chances[..., None])"),
+            *("chances < least", "least.sum(dim=-1) >= share"),
+        ),
+        "scores-are-compared": ("share * chances", "share * scores", "chances <", "scores <"),
+        "gpt-largest-of-all-rows": ("amax(dim=-1", "amax(dim=(0, 1, 2)"),
+        "largest-over-the-texts": ("amax(dim=-1", "amax(dim=0"),
+        "largest-over-the-places": ("amax(dim=-1", "amax(dim=1"),
+        "keeps-the-unlikely": ("<", ">="),
+        "softmax-of-probabilities": (NORMED, "kept.softmax(dim=-1)"),
+        "cut-scores-set-to-zero": (
+            *("chances.masked_fill", "scores.masked_fill"),
+            *(NORMED, "kept.softmax(dim=-1)"),
+        ),
+        "nothing-cut": (NORMED, "chances"),
+        "divided-by-the-largest": ("kept.sum(", "kept.amax("),
+        "divided-over-everything": (NORMED, "kept / kept.sum()"),
+        "log-probabilities-returned": (NORMED, f"({NORMED}).log()"),
+        "probabilities-with-one-minus": ("share *", "(1 - share) *"),
+    },
+)
 
 
 @exercise("12.4", "A fourth way to choose")
@@ -298,72 +237,40 @@ def in_parts(step: Callable) -> Callable:
     return run_parts
 
 
-def right_step(
-    model: LanguageModel,
-    ids: Tensor,
-    cache: KeyValueCache,
-    start: Callable[[int, int], int] = lambda c, n: c,
-    mask: Callable[[int, int], Tensor | None] = lambda c, n: causal_mask(c + n)[c:],
-    used: bool = True,
-) -> Tensor:
+def right_step(model: LanguageModel, ids: Tensor, cache: KeyValueCache) -> Tensor:
     c, n = cache.length, ids.shape[1]
-    tokens = model.embedding(ids, start(c, n))
-    kept = cache if used else None
-    return model.head(model.encoder(tokens, mask(c, n) if used else causal_mask(n), kept))
-
-
-def no_head(model: LanguageModel, ids: Tensor, cache: KeyValueCache) -> Tensor:
-    c, n = cache.length, ids.shape[1]
-    return model.encoder(model.embedding(ids, c), causal_mask(c + n)[c:], cache)
-
-
-def read_late(model: LanguageModel, ids: Tensor, cache: KeyValueCache) -> Tensor:
-    """The length is read again behind every block: it has grown by then."""
-    n = ids.shape[1]
-    x, c = model.embedding(ids, cache.length), cache.length
-    for layer in model.encoder.layers:
-        x = layer(x, causal_mask(c + n)[c:], cache)
-    return model.head(model.encoder.norm(x))
-
-
-def no_norm(model: LanguageModel, ids: Tensor, cache: KeyValueCache) -> Tensor:
-    n, c = ids.shape[1], cache.length
     x = model.embedding(ids, c)
-    for layer in model.encoder.layers:
-        x = layer(x, causal_mask(c + n)[c:], cache)
+    mask = causal_mask(c + n)[c:]
+    x = model.encoder(x, mask, cache)
     return model.head(x)
 
 
-CACHE_MISTAKES: dict[str, Callable] = {
-    cause: in_parts(step)
-    for cause, step in {
-        "positions-start-again": partial(right_step, start=lambda c, n: 0),
-        "positions-one-too-far": partial(right_step, start=lambda c, n: c + (c > 0)),
-        "positions-one-too-near": partial(right_step, start=lambda c, n: max(c - 1, 0)),
-        "positions-after-the-part": partial(right_step, start=lambda c, n: c + n if c else 0),
-        "new-tokens-see-all": partial(right_step, mask=lambda c, n: None),
-        "first-part-sees-all": partial(
-            right_step, mask=lambda c, n: causal_mask(c + n)[c:] if c else None
+MASK, START_AGAIN = "causal_mask(c + n)[c:]", ("ids, c)", "ids, 0)")
+STEP_MISTAKES = patches(
+    right_step,
+    {
+        "positions-start-again": START_AGAIN,
+        "positions-one-too-far": ("ids, c)", "ids, c + (c > 0))"),
+        "positions-one-too-near": ("ids, c)", "ids, max(c - 1, 0))"),
+        "positions-after-the-part": ("ids, c)", "ids, c + n if c else 0)"),
+        "new-tokens-see-all": (MASK, "None"),
+        "first-part-sees-all": (MASK, f"{MASK} if c else None"),
+        "cache-is-not-used": (", cache)", ")", MASK, "causal_mask(n)"),
+        "earlier-tokens-hidden": (MASK, "F.pad(causal_mask(n), (c, 0))"),
+        "first-rows-of-the-mask": (MASK, "causal_mask(c + n)[:n]"),
+        "new-tokens-see-no-new-ones": (
+            MASK,
+            "F.pad(torch.eye(n, dtype=torch.bool), (c, 0), value=True)",
         ),
-        "cache-is-not-used": partial(right_step, used=False),
-        "earlier-tokens-hidden": partial(
-            right_step,
-            mask=lambda c, n: torch.cat(
-                [torch.zeros(n, c, dtype=torch.bool), causal_mask(n)], dim=1
-            ),
+        "mask-and-positions": (*START_AGAIN, MASK, "None"),
+        "scores-are-asked": ("model.head(x)", "x"),
+        "last-norm-forgotten": (
+            "x = model.encoder(x",
+            "for layer in model.encoder.layers:\n        x = layer(x",
         ),
-        "first-rows-of-the-mask": partial(right_step, mask=lambda c, n: causal_mask(c + n)[:n]),
-        "new-tokens-see-no-new-ones": partial(
-            right_step,
-            mask=lambda c, n: torch.cat(
-                [torch.ones(n, c, dtype=torch.bool), torch.eye(n, dtype=torch.bool)], dim=1
-            ),
-        ),
-        "mask-and-positions": partial(right_step, start=lambda c, n: 0, mask=lambda c, n: None),
-        "scores-are-asked": no_head,
-        "last-norm-forgotten": no_norm,
-    }.items()
-}
+    },
+)
+CACHE_MISTAKES = {cause: in_parts(step) for cause, (step,) in STEP_MISTAKES.items()}
 
 
 def read_in_parts(model: nn.Module, parts: tuple[Tensor, ...]) -> Tensor:
@@ -396,24 +303,15 @@ def find_the_bug(step) -> Message:
 
 
 def digit_bits(model: Callable[[Tensor], Tensor], pixels: Tensor) -> Tensor:
-    return torch.stack([bits_after(INK_LEVELS + d, model, pixels) for d in range(10)], dim=1)
-
-
-def bits_after(
-    word: int,
-    model: Callable[[Tensor], Tensor],
-    pixels: Tensor,
-    price: Callable[[Tensor, Tensor], Tensor] = lambda scores, pixels: F.cross_entropy(
-        scores.mT, pixels, reduction="none"
-    ).sum(dim=1),
-    but: int = 1,
-) -> Tensor:
-    """What drawings (b, n) cost behind a word, in bits: (b,)."""
-    words = torch.full((len(pixels), 1), word)
-    ids = torch.cat([words, pixels], dim=1)
-    with torch.no_grad():
-        scores = model(ids[:, :-but] if but else ids)
-    return price(scores, pixels) / math.log(2)
+    bits = []
+    for digit in range(10):
+        word = torch.full((len(pixels), 1), INK_LEVELS + digit)
+        ids = torch.cat([word, pixels], dim=1)
+        with torch.no_grad():
+            scores = model(ids[:, :-1])
+        losses = F.cross_entropy(scores.mT, pixels, reduction="none")
+        bits.append(losses.sum(dim=1) / math.log(2))
+    return torch.stack(bits, dim=1)
 
 
 def some_drawings(case: Case) -> tuple[LanguageModel, Tensor]:
@@ -422,47 +320,27 @@ def some_drawings(case: Case) -> tuple[LanguageModel, Tensor]:
     return model, pixels
 
 
-def every_word(version: Callable[..., Tensor], axis: int = 1) -> Callable:
-    return lambda model, pixels: torch.stack(
-        [version(digit, model, pixels) for digit in range(10)], dim=axis
-    )
-
-
-def mean_price(scores: Tensor, pixels: Tensor) -> Tensor:
-    return F.cross_entropy(scores.mT, pixels, reduction="none").mean(dim=1)
-
-
-def first_pixel_free(scores: Tensor, pixels: Tensor) -> Tensor:
-    price = F.cross_entropy(scores[:, 1:].mT, pixels[:, 1:], reduction="none")
-    return price.sum(dim=1)
-
-
-def own_place(scores: Tensor, pixels: Tensor) -> Tensor:
-    """Scores of the places of the pixels themselves, not of those before them."""
-    return F.cross_entropy(scores[:, 1:].mT, pixels, reduction="none").sum(dim=1)
-
-
-DIGIT_MISTAKES: dict[str, Callable] = {
-    "words-begin-at-17": every_word(lambda d, m, p: bits_after(d, m, p)),
-    "words-one-further": every_word(lambda d, m, p: bits_after(INK_LEVELS + 1 + d, m, p)),
-    "words-one-short": every_word(lambda d, m, p: bits_after(INK_LEVELS - 1 + d, m, p)),
-    "one-word-for-all": every_word(lambda d, m, p: bits_after(ANY_DIGIT, m, p)),
-    "given-in-nats": lambda m, p: digit_bits(m, p) * math.log(2),
-    "bits-a-pixel": every_word(lambda d, m, p: bits_after(INK_LEVELS + d, m, p, mean_price)),
-    "first-pixel-free": every_word(
-        lambda d, m, p: bits_after(INK_LEVELS + d, m, p, first_pixel_free)
-    ),
-    "pixel-asked-at-its-own-place": every_word(
-        lambda d, m, p: bits_after(INK_LEVELS + d, m, p, own_place, but=0)
-    ),
-    "log-probability-has-a-sign": lambda m, p: -digit_bits(m, p),
-    "digits-are-rows": lambda m, p: digit_bits(m, p).mT,
-    "argmin-returned": lambda m, p: digit_bits(m, p).argmin(dim=1),
-    "argmax-returned": lambda m, p: digit_bits(m, p).argmax(dim=1),
-    "softmax-returned": lambda m, p: (-digit_bits(m, p) * math.log(2)).softmax(dim=1),
-    "drawings-added-up": lambda m, p: digit_bits(m, p).sum(dim=0),
-    "digits-backwards": lambda m, p: digit_bits(m, p).flip(1),
-}
+WORD, BITS = "INK_LEVELS + digit", "torch.stack(bits, dim=1)"
+DIGIT_MISTAKES = patches(
+    digit_bits,
+    {
+        "words-begin-at-17": (WORD, "digit"),
+        "words-one-further": (WORD, "INK_LEVELS + 1 + digit"),
+        "words-one-short": (WORD, "INK_LEVELS - 1 + digit"),
+        "one-word-for-all": (WORD, str(ANY_DIGIT)),
+        "given-in-nats": (" / math.log(2)", ""),
+        "bits-a-pixel": ("losses.sum(", "losses.mean("),
+        "first-pixel-free": ("losses.sum(", "losses[:, 1:].sum("),
+        "pixel-asked-at-its-own-place": ("ids[:, :-1]", "ids", "scores.mT", "scores[:, 1:].mT"),
+        "log-probability-has-a-sign": ("losses.sum(", "-losses.sum("),
+        "digits-are-rows": (BITS, "torch.stack(bits)"),
+        "argmin-returned": (BITS, f"{BITS}.argmin(dim=1)"),
+        "argmax-returned": (BITS, f"{BITS}.argmax(dim=1)"),
+        "softmax-returned": (BITS, f"(-{BITS} * math.log(2)).softmax(dim=1)"),
+        "drawings-added-up": (BITS, f"{BITS}.sum(dim=0)"),
+        "digits-backwards": (BITS, f"{BITS}.flip(1)"),
+    },
+)
 
 
 @exercise("12.6", "Who draws can read")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from einops import einsum, rearrange
 from torch import Tensor
@@ -14,6 +12,7 @@ from checks.engine.cases import Case
 from checks.engine.functions import Trials, same_function
 from checks.engine.guesses import same_number, same_shape
 from checks.engine.message import Message, message
+from checks.engine.patches import patches
 from checks.engine.results import Tables
 from checks.engine.verdict import exercise, open_exercise
 from utils.cache import KeyValueCache
@@ -58,64 +57,40 @@ def which_shape(new_keys_shape, all_keys_shape, scores_shape, cache_bytes) -> Me
 
 # ------------------------------------------------------------------------------- two halves
 
-State = tuple[Tensor, Tensor, Tensor]
-
 
 def joined(
     top_1: Tensor, total_1: Tensor, mixed_1: Tensor, top_2: Tensor, total_2: Tensor, mixed_2: Tensor
-) -> State:
+) -> tuple[Tensor, Tensor, Tensor]:
     top = torch.maximum(top_1, top_2)
     one, two = (top_1 - top).exp(), (top_2 - top).exp()
-    return top, total_1 * one + total_2 * two, mixed_1 * one + mixed_2 * two
+    total = total_1 * one + total_2 * two
+    mixed = mixed_1 * one + mixed_2 * two
+    return top, total, mixed
 
 
-def by_factors(factors: Callable[[Tensor, Tensor, Tensor], tuple]) -> Callable[..., State]:
-    """A join that brings the halves to one maximum by factors of its own."""
-
-    def wrong(top_1, total_1, mixed_1, top_2, total_2, mixed_2) -> State:
-        top = torch.maximum(top_1, top_2)
-        a, b, c, d = factors(top_1, top_2, top)
-        return top, total_1 * a + total_2 * b, mixed_1 * c + mixed_2 * d
-
-    return wrong
-
-
-def divided(*state: Tensor) -> State:
-    top, total, mixed = joined(*state)
-    return top, total, mixed / total
-
-
-def of_divided(top_1, total_1, mixed_1, top_2, total_2, mixed_2) -> State:
-    return joined(top_1, total_1, mixed_1 / total_1, top_2, total_2, mixed_2 / total_2)
-
-
-def relative_to(choose: Callable[[Tensor, Tensor], Tensor]) -> Callable[..., State]:
-    """A join, right but for the number that its sums are relative to."""
-
-    def wrong(top_1, total_1, mixed_1, top_2, total_2, mixed_2) -> State:
-        top = choose(top_1, top_2)
-        one, two = (top_1 - top).exp(), (top_2 - top).exp()
-        return top, total_1 * one + total_2 * two, mixed_1 * one + mixed_2 * two
-
-    return wrong
-
-
-JOIN_MISTAKES = {
-    "halves-not-shrunk": by_factors(lambda a, b, top: (1, 1, 1, 1)),
-    "only-total-shrinks": by_factors(lambda a, b, top: ((a - top).exp(), (b - top).exp(), 1, 1)),
-    "only-mixed-shrinks": by_factors(lambda a, b, top: (1, 1, (a - top).exp(), (b - top).exp())),
-    "halves-grow": by_factors(lambda a, b, top: 2 * ((top - a).exp(), (top - b).exp())),
-    "factors-exchanged": by_factors(lambda a, b, top: 2 * ((b - top).exp(), (a - top).exp())),
-    "factors-without-exp": by_factors(lambda a, b, top: 2 * (a - top, b - top)),
-    "relative-to-nothing": by_factors(lambda a, b, top: 2 * (a.exp(), b.exp())),
-    "mixed-is-divided": divided,
-    "halves-are-divided": of_divided,
-    "relative-to-smaller": relative_to(torch.minimum),
-    "relative-to-first": relative_to(lambda a, b: a),
-    "relative-to-second": relative_to(lambda a, b: b),
-    "relative-to-mean": relative_to(lambda a, b: (a + b) / 2),
-    "relative-to-all-queries": relative_to(lambda a, b: torch.maximum(a, b).max().expand_as(a)),
-}
+TOP, FACTORS = "torch.maximum(top_1, top_2)", "(top_1 - top).exp(), (top_2 - top).exp()"
+JOIN_MISTAKES = patches(
+    joined,
+    {
+        "halves-not-shrunk": (FACTORS, "1, 1"),
+        "only-total-shrinks": ("mixed_1 * one + mixed_2 * two", "mixed_1 + mixed_2"),
+        "only-mixed-shrinks": ("total_1 * one + total_2 * two", "total_1 + total_2"),
+        "halves-grow": (FACTORS, "(top - top_1).exp(), (top - top_2).exp()"),
+        "factors-exchanged": ("one, two =", "two, one ="),
+        "factors-without-exp": (".exp()", ""),
+        "relative-to-nothing": (" - top)", ")"),
+        "mixed-is-divided": ("total, mixed", "total, mixed / total"),
+        "halves-are-divided": (
+            *("mixed_1 *", "mixed_1 / total_1 *"),
+            *("mixed_2 *", "mixed_2 / total_2 *"),
+        ),
+        "relative-to-smaller": ("maximum", "minimum"),
+        "relative-to-first": (TOP, "top_1"),
+        "relative-to-second": (TOP, "top_2"),
+        "relative-to-mean": (TOP, "(top_1 + top_2) / 2"),
+        "relative-to-all-queries": (TOP, f"{TOP}.max().expand_as(top_1)"),
+    },
+)
 
 
 @exercise("16.2", "Join two halves")
@@ -143,44 +118,16 @@ def join_two_halves(join) -> Message:
 # ------------------------------------------------------------------------------------ tiles
 
 
-def attended(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    size: int,
-    *,
-    offset: Callable[[int, int], int] = lambda i, j: j - i,
-    width: float = 1.0,
-    own: int = 0,
-) -> Tensor:
+def attended(q: Tensor, k: Tensor, v: Tensor, size: int) -> Tensor:
     """Attend from the last i of j tokens, in the open form."""
     i, j = q.shape[2], k.shape[2]
-    scores = einsum(q, k, "b h i d, b h j d -> b h i j") / (q.shape[3] ** 0.5 * width)
-    places = offset(i, j) + torch.arange(i)[:, None] + own
-    scores = scores.masked_fill(torch.arange(j) > places, -torch.inf)
-    return einsum(scores.softmax(dim=-1).nan_to_num(), v, "b h i j, b h j d -> b h i d")
+    scores = q @ k.mT / q.shape[3] ** 0.5
+    future = torch.arange(j) > j - i + torch.arange(i)[:, None]
+    scores = scores.masked_fill(future, -torch.inf)
+    return scores.softmax(dim=-1) @ v
 
 
-def of_last_tile(q: Tensor, k: Tensor, v: Tensor, size: int) -> Tensor:
-    """The sum over tiles of what each tile alone attends to: the sums are not joined."""
-    i, j = q.shape[2], k.shape[2]
-    scores = einsum(q, k, "b h i d, b h j d -> b h i j") / q.shape[3] ** 0.5
-    scores = scores.masked_fill(torch.arange(j) > j - i + torch.arange(i)[:, None], -torch.inf)
-    parts = zip(scores.split(size, dim=-1), v.split(size, dim=2), strict=True)
-    return sum(part.softmax(dim=-1).nan_to_num() @ values for part, values in parts)
-
-
-def tiled(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    size: int,
-    *,
-    own: float = 0,
-    shrink_total: bool = True,
-    shrink_mixed: bool = True,
-    divide: bool = True,
-) -> Tensor:
+def tiled(q: Tensor, k: Tensor, v: Tensor, size: int) -> Tensor:
     """Attend tile by tile, up to the last tile that a block of queries sees."""
     parts, j = [], k.shape[2]
     places = j - q.shape[2] + torch.arange(q.shape[2])
@@ -189,43 +136,46 @@ def tiled(
         total, mixed = torch.zeros_like(top), torch.zeros_like(rows)
         for start in range(0, int(place.max()) + 1, size):
             part = slice(start, start + size)
-            scores = einsum(rows, k[:, :, part], "b h i d, b h j d -> b h i j")
-            scores = scores / rows.shape[3] ** 0.5
-            future = torch.arange(j)[part] > place[:, None] + own
+            scores = rows @ k[:, :, part].mT / rows.shape[3] ** 0.5
+            future = torch.arange(j)[part] > place[:, None]
             scores = scores.masked_fill(future, -torch.inf)
             higher = torch.maximum(top, scores.amax(dim=-1, keepdim=True))
             shrink, weights = (top - higher).exp(), (scores - higher).exp()
-            total = total * (shrink if shrink_total else 1) + weights.sum(dim=-1, keepdim=True)
-            mixed = mixed * (shrink if shrink_mixed else 1) + weights @ v[:, :, part]
+            total = total * shrink + weights.sum(dim=-1, keepdim=True)
+            mixed = mixed * shrink + weights @ v[:, :, part]
             top = higher
-        parts.append(mixed / total if divide else mixed)
+        parts.append(mixed / total)
     return torch.cat(parts, dim=2)
 
 
-def of_tiles(**options: object) -> Callable[..., Tensor]:
-    return lambda q, k, v, size: tiled(q, k, v, size, **options)
-
-
-def of_open_form(**options: object) -> Callable[..., Tensor]:
-    return lambda q, k, v, size: attended(q, k, v, size, **options)
-
-
-TILE_MISTAKES = {
-    "corner-at-top-left": of_open_form(offset=lambda i, j: 0),
-    "no-causal-mask": of_open_form(offset=lambda i, j: j),
-    "no-causal-mask-in-tiles": of_tiles(own=torch.inf),
-    "not-its-own-key": of_open_form(own=-1),
-    "sees-one-key-too-many": of_open_form(own=1),
-    "sees-one-key-too-many-in-tiles": of_tiles(own=1),
-    "tiles-scores-not-divided": lambda q, k, v, size: attended(
-        q, k, v, size, width=q.shape[3] ** -0.5
-    ),
-    "scores-divided-twice": lambda q, k, v, size: attended(q, k, v, size, width=q.shape[3] ** 0.5),
-    "tiles-not-joined": of_last_tile,
-    "tiles-mixed-not-shrunk": of_tiles(shrink_mixed=False),
-    "tiles-total-not-shrunk": of_tiles(shrink_total=False),
-    "tiles-not-divided": of_tiles(divide=False),
-}
+TILE_MISTAKES = patches(
+    attended,
+    {
+        "corner-at-top-left": ("j - i + ", ""),
+        "no-causal-mask": (".masked_fill(future, -torch.inf)", ""),
+        "not-its-own-key": (
+            *("j - i +", "j - i - 1 +"),
+            *("softmax(dim=-1)", "softmax(dim=-1).nan_to_num()"),
+        ),
+        "sees-one-key-too-many": ("j - i +", "j - i + 1 +"),
+        "tiles-scores-not-divided": (" / q.shape[3] ** 0.5", ""),
+        "scores-divided-twice": ("** 0.5", ""),
+        "tiles-not-joined": (
+            "scores.softmax(dim=-1) @ v",
+            "sum(s.softmax(dim=-1).nan_to_num() @ values for s, values in"
+            " zip(scores.split(size, dim=-1), v.split(size, dim=2)))",
+        ),
+    },
+) | patches(
+    tiled,
+    {
+        "no-causal-mask-in-tiles": (".masked_fill(future, -torch.inf)", ""),
+        "sees-one-key-too-many-in-tiles": ("> place[:, None]", "> place[:, None] + 1"),
+        "tiles-mixed-not-shrunk": ("mixed * shrink", "mixed"),
+        "tiles-total-not-shrunk": ("total * shrink", "total"),
+        "tiles-not-divided": ("mixed / total", "mixed"),
+    },
+)
 
 
 TILED_D = 3  # the width of a head in the call that is watched: no table is as narrow
@@ -253,75 +203,41 @@ def tiles_that_look_back(attend_back) -> Message:
 # ---------------------------------------------------------------------------- whole numbers
 
 
-def whole(
-    x: Tensor,
-    weight: Tensor,
-    *,
-    of_x: Callable[[Tensor], Tensor] = lambda x: x.abs().amax(dim=-1, keepdim=True),
-    of_weight: Callable[[Tensor], Tensor] = lambda w: w.abs().amax(dim=-1, keepdim=True),
-    rounded: Callable[[Tensor], Tensor] = torch.round,
-    largest: int = 127,
-    scales: str = "both",
-) -> Tensor:
-    x_scale, scale = of_x(x) / largest, of_weight(weight) / largest
-    product = einsum(rounded(x / x_scale), rounded(weight / scale), "b n e, o e -> b n o")
-    if scales in ("both", "x"):
-        product = product * x_scale
-    if scales in ("both", "weight"):
-        product = product * scale.mT
-    return product
+def whole(x: Tensor, weight: Tensor) -> Tensor:
+    x_scale = x.abs().amax(dim=-1, keepdim=True) / 127
+    scale = weight.abs().amax(dim=-1, keepdim=True) / 127
+    whole_x, whole_weight = (x / x_scale).round(), (weight / scale).round()
+    return whole_x @ whole_weight.mT * x_scale * scale.mT
 
 
-def of_whole(**options: object) -> Callable[..., Tensor]:
-    return lambda x, weight: whole(x, weight, **options)
-
-
-def in_eight_bits(x: Tensor, weight: Tensor) -> Tensor:
-    """Products and sums that are kept in int8, where they wrap around."""
-    result = whole(x, weight, scales="none")
-    wrapped = result.to(torch.int64).to(torch.int8).to(x)
-    scales = (part.abs().amax(dim=-1, keepdim=True) / 127 for part in (x, weight))
-    x_scale, scale = scales
-    return wrapped * x_scale * scale.mT
-
-
-WHOLE_MISTAKES = {
-    "one-scale-for-all-tokens": of_whole(of_x=lambda x: x.abs().max()[None, None]),
-    "one-scale-for-each-text": of_whole(of_x=lambda x: x.abs().amax(dim=(1, 2), keepdim=True)),
-    "scale-of-columns-of-x": lambda x, weight: whole_by_columns(x, weight),
-    "one-scale-for-all-rows": of_whole(of_weight=lambda w: w.abs().max()[None, None]),
-    "scale-without-abs": of_whole(
-        of_x=lambda x: x.amax(dim=-1, keepdim=True),
-        of_weight=lambda w: w.amax(dim=-1, keepdim=True),
-    ),
-    "not-rounded": of_whole(rounded=lambda x: x),
-    "cut-off-not-rounded": of_whole(rounded=torch.trunc),
-    "rounded-down": of_whole(rounded=torch.floor),
-    "up-to-128": of_whole(largest=128),
-    "up-to-255": of_whole(largest=255),
-    "scale-of-x-is-missing": of_whole(scales="weight"),
-    "scale-of-weight-is-missing": of_whole(scales="x"),
-    "scales-are-missing": of_whole(scales="none"),
-    "sums-in-eight-bits": in_eight_bits,
-    "only-weight-is-whole": lambda x, weight: einsum(
-        x,
-        (weight / (s := weight.abs().amax(dim=-1, keepdim=True) / 127)).round() * s,
-        "b n e, o e -> b n o",
-    ),
-    "only-x-is-whole": lambda x, weight: einsum(
-        (x / (s := x.abs().amax(dim=-1, keepdim=True) / 127)).round() * s,
-        weight,
-        "b n e, o e -> b n o",
-    ),
-}
-
-
-def whole_by_columns(x: Tensor, weight: Tensor) -> Tensor:
-    """Whole numbers by the largest value of each column of x, put back before the product."""
-    scale = x.abs().amax(dim=1, keepdim=True) / 127
-    rows = weight.abs().amax(dim=-1, keepdim=True) / 127
-    back = (x / scale).round() * scale
-    return einsum(back, (weight / rows).round() * rows, "b n e, o e -> b n o")
+WHOLE_MISTAKES = patches(
+    whole,
+    {
+        "one-scale-for-all-tokens": ("x.abs().amax(dim=-1, keepdim=True)", "x.abs().max()"),
+        "one-scale-for-each-text": ("x.abs().amax(dim=-1", "x.abs().amax(dim=(1, 2)"),
+        # the columns are put back before the product
+        "scale-of-columns-of-x": (
+            *("x.abs().amax(dim=-1", "x.abs().amax(dim=1"),
+            *(" * x_scale", "", "(x / x_scale).round()", "(x / x_scale).round() * x_scale"),
+        ),
+        "one-scale-for-all-rows": ("weight.abs().amax(dim=-1", "weight.abs().amax(dim=(0, 1)"),
+        "scale-without-abs": (".abs()", ""),
+        "not-rounded": (".round()", ""),
+        "cut-off-not-rounded": (".round()", ".trunc()"),
+        "rounded-down": (".round()", ".floor()"),
+        "up-to-128": ("127", "128"),
+        "up-to-255": ("127", "255"),
+        "scale-of-x-is-missing": (" * x_scale", ""),
+        "scale-of-weight-is-missing": (" * scale.mT", ""),
+        "scales-are-missing": (" * x_scale * scale.mT", ""),
+        "sums-in-eight-bits": (
+            "whole_x @ whole_weight.mT",
+            "(whole_x @ whole_weight.mT).long().to(torch.int8)",
+        ),
+        "only-weight-is-whole": ("whole_x @", "x @", " * x_scale", ""),
+        "only-x-is-whole": ("@ whole_weight", "@ weight", " * scale.mT", ""),
+    },
+)
 
 
 @exercise("16.4", "Whole numbers times whole numbers")
@@ -343,53 +259,40 @@ Layers = list[tuple[Tensor, Tensor]]
 
 
 def followed(layers: Layers, parents: Tensor) -> Layers:
-    return [(k[parents], v[parents]) for k, v in layers]
+    moved = []
+    for k, v in layers:
+        moved.append((k[parents], v[parents]))
+    return moved
 
 
-def one_by_one(layers: Layers, parents: Tensor) -> Layers:
-    result = []
-    for pair in layers:
-        pair = tuple(part.clone() for part in pair)
-        for row, parent in enumerate(parents.tolist()):
-            for part in pair:
-                part[row] = part[parent].clone()
-        result.append(pair)
-    return result
-
-
-def only(which: Callable[[int, int], bool]) -> Callable[[Layers, Tensor], Layers]:
-    """Beams that take along only some of (layer number, 0 for keys or 1 for values)."""
-    return lambda layers, parents: [
-        tuple(part[parents] if which(n, m) else part.clone() for m, part in enumerate(pair))
-        for n, pair in enumerate(layers)
-    ]
-
-
-def scattered(layers: Layers, parents: Tensor) -> Layers:
-    result = []
-    for pair in layers:
-        moved = tuple(part.clone() for part in pair)
-        for row, parent in enumerate(parents.tolist()):
-            for new, old in zip(moved, pair, strict=True):
-                new[parent] = old[row]
-        result.append(moved)
-    return result
-
-
-BEAM_MISTAKES = {
-    "rows-overwritten": one_by_one,
-    "values-stay": only(lambda layer, part: part == 0),
-    "keys-stay": only(lambda layer, part: part == 1),
-    "later-layers-stay": only(lambda layer, part: layer == 0),
-    "nothing-follows": only(lambda layer, part: False),
-    "beams-go-to-parents": scattered,
-    "wide-keys-values-exchanged": lambda layers, parents: [
-        (v[parents], k[parents]) for k, v in layers
-    ],
-    "heads-follow": lambda layers, parents: [
-        (k[:, parents % k.shape[1]], v[:, parents % v.shape[1]]) for k, v in layers
-    ],
-}
+PAIR = "k[parents], v[parents]"
+BEAM_MISTAKES = patches(
+    followed,
+    {
+        "rows-overwritten": (
+            f"moved.append(({PAIR}))",
+            "for row, parent in enumerate(parents):\n"
+            "            k[row], v[row] = k[parent], v[parent]\n"
+            "        moved.append((k, v))",
+        ),
+        "values-stay": (PAIR, "k[parents], v"),
+        "keys-stay": (PAIR, "k, v[parents]"),
+        "later-layers-stay": (
+            *("in layers:", "in layers[:1]:"),
+            *("return moved", "return moved + layers[1:]"),
+        ),
+        "nothing-follows": (PAIR, "k, v"),
+        "beams-go-to-parents": (
+            f"moved.append(({PAIR}))",
+            "new_k, new_v = k.clone(), v.clone()\n"
+            "        for row, parent in enumerate(parents):\n"
+            "            new_k[parent], new_v[parent] = k[row], v[row]\n"
+            "        moved.append((new_k, new_v))",
+        ),
+        "wide-keys-values-exchanged": (PAIR, "v[parents], k[parents]"),
+        "heads-follow": (PAIR, "k[:, parents % k.shape[1]], v[:, parents % v.shape[1]]"),
+    },
+)
 
 
 @exercise("16.5", "Find the bug")
