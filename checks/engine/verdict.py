@@ -48,7 +48,7 @@ UNNAMED |= {"not-the-shape", "too-large", "too-small", "unforeseen"}
 
 
 # Reasons behind which single precision may stand, and words of torch's errors about dtypes.
-OF_PRECISION = {"dtype-differs", "six-digits-only", "this-shift-differs"}
+OF_PRECISION = {"six-digits-only", "this-shift-differs"}
 DTYPES = re.compile(r"dtype|scalar type|\b(Double|Float)\b")
 
 # The clinic's ids of mistakes that checks name themselves.
@@ -287,7 +287,10 @@ def examine(id: str, *answers: Any, explain: bool = True) -> Verdict:
 
 def _of_precision(verdict: Verdict) -> bool:
     """Whether single precision may be all that is wrong."""
-    return verdict.topic in OF_PRECISION or bool(DTYPES.search(verdict.reason))
+    core = (verdict.cause or verdict.message).core
+    if core.id == "dtype-differs":
+        return core.params["got"] == "torch.float32"
+    return core.id in OF_PRECISION or bool(DTYPES.search(verdict.reason))
 
 
 def _right_in_double(judge: Callable, answers: tuple[Any, ...]) -> Message | None:
