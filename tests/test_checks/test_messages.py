@@ -132,7 +132,11 @@ def constants(path: Path) -> Iterator[tuple[ast.AST, str]]:
 
 def is_english(text: str) -> bool:
     """Three words in a row, or nearly: patterns of einops and lines of code have none."""
-    return not re.search(r"->|[=@&*_]", text) and len(re.findall(r"\b[a-z]{3,}\b", text)) >= 3 and " " in text
+    return (
+        not re.search(r"->|[=@&*_]|\w\(", text)
+        and len(re.findall(r"\b[a-z]{3,}\b", text)) >= 3
+        and " " in text
+    )
 
 
 @pytest.mark.parametrize("path", CHAPTERS, ids=lambda path: path.stem)
