@@ -301,7 +301,7 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
 
 
 SQUARE = "x.square().mean(dim=-1, keepdim=True)"
-ROOT, BESIDE = "(square + eps).sqrt()", "(square.sqrt() + eps)"
+RMS, RMS_BESIDE = "(square + eps).sqrt()", "(square.sqrt() + eps)"
 RMS_MISTAKES = patches(
     rms_norm,
     {
@@ -311,11 +311,11 @@ RMS_MISTAKES = patches(
         ),
         "rms-of-spread": (SQUARE, "x.var(dim=-1, correction=0, keepdim=True)"),
         "rms-of-sum": ("mean(", "sum("),
-        "rms-of-length": ("mean(", "sum(", ROOT, BESIDE),
+        "rms-of-length": ("mean(", "sum(", RMS, RMS_BESIDE),
         "square-of-mean": (SQUARE, "x.mean(dim=-1, keepdim=True).square()"),
         "rms-without-root": (".sqrt()", ""),
         "mean-size": ("x.square()", "x.abs()", ".sqrt()", ""),
-        "eps-outside-root": (ROOT, BESIDE),
+        "eps-outside-root": (RMS, RMS_BESIDE),
         "eps-is-added-to-result": ("(square + eps)", "square", "* weight", "+ eps * weight"),
         "eps-missing": (" + eps", ""),
         "eps-squared": ("+ eps", "+ eps**2"),
