@@ -21,6 +21,7 @@ from checks.engine.guesses import same_number, same_shape
 from checks.engine.measures import RANDOM, same_measure
 from checks.engine.message import Message, message
 from checks.engine.modules import same_module
+from checks.engine.patches import Patch, patches
 from checks.engine.results import Results
 from checks.engine.verdict import exercise, open_exercise
 from utils import encoder
@@ -47,52 +48,43 @@ class Pieces(encoder.FeedForward):
         self.tokens_at_once = tokens_at_once
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.fc2(F.gelu(self.fc1(x)))
+        inner = self.fc1(x)
+        return self.fc2(F.gelu(inner))
 
 
-def feeding(forward: Callable[..., Tensor]) -> Callable[..., nn.Module]:
-    """A feed-forward with another way through its parts."""
-    return type("Feeding", (Pieces,), {"forward": forward})
+def only(some: str) -> Patch:
+    """Only these tokens are read, k at once."""
+    return "inner = self.fc1(x)", f"k = self.tokens_at_once\n        inner = self.fc1({some})"
 
 
-def bent_by(bend: Callable[[Tensor], Tensor]) -> Callable[..., nn.Module]:
-    return feeding(lambda self, x: self.fc2(bend(self.fc1(x))))
-
-
-def only(some: Callable[[Tensor, int], Tensor]) -> Callable[..., nn.Module]:
-    """A feed-forward that works on some tokens only: of (x, tokens at once)."""
-    return feeding(lambda self, x: Pieces.forward(self, some(x, self.tokens_at_once)))
-
-
-FEED_MISTAKES = {
-    "bend-missing": bent_by(lambda inner: inner),
-    **{
-        message("bends-with", name=name): bent_by(bend)
-        for name, bend in (
-            ("ReLU", torch.relu),
-            ("tanh", torch.tanh),
-            ("SiLU", F.silu),
-            ("the sigmoid", torch.sigmoid),
-            ("Leaky ReLU", F.leaky_relu),
-            ("ELU", F.elu),
-        )
-    },
-    "gelu-with-tanh": bent_by(lambda inner: F.gelu(inner, approximate="tanh")),
-    "softmax-for-a-bend": bent_by(lambda inner: inner.softmax(dim=-1)),
-    "bends-after-fc2": feeding(lambda self, x: F.gelu(self.fc2(self.fc1(x)))),
-    "bends-after-fc2-too": feeding(lambda self, x: F.gelu(self.fc2(F.gelu(self.fc1(x))))),
-    "bends-before-fc1": feeding(lambda self, x: self.fc2(self.fc1(F.gelu(x)))),
-    "returns-x-as-it-came": feeding(lambda self, x: x),
-    "feed-forward-adds-x": feeding(lambda self, x: x + Pieces.forward(self, x)),
-    "last-piece-missing": only(lambda x, k: x[:, : x.shape[1] // k * k]),
-    "only-first-piece": only(lambda x, k: x[:, :k]),
-    "only-last-piece": only(lambda x, k: x.split(k, dim=1)[-1]),
-    "only-last-piece-of-as-many": only(lambda x, k: x.chunk(k, dim=1)[-1]),
-    "pieces-reversed": only(lambda x, k: torch.cat(x.split(k, dim=1)[::-1], dim=1)),
-    "pieces-joined-as-samples": feeding(
-        lambda self, x: torch.cat(Pieces.forward(self, x).split(self.tokens_at_once, 1)[:-1])
-    ),
+BENDS = {
+    "ReLU": "torch.relu",
+    "tanh": "torch.tanh",
+    "SiLU": "F.silu",
+    "the sigmoid": "torch.sigmoid",
+    "Leaky ReLU": "F.leaky_relu",
+    "ELU": "F.elu",
 }
+FEED_MISTAKES = patches(
+    Pieces,
+    {
+        "bend-missing": ("F.gelu(inner)", "inner"),
+        **{message("bends-with", name=name): ("F.gelu", bend) for name, bend in BENDS.items()},
+        "gelu-with-tanh": ("F.gelu(inner)", 'F.gelu(inner, approximate="tanh")'),
+        "softmax-for-a-bend": ("F.gelu(inner)", "inner.softmax(dim=-1)"),
+        "bends-after-fc2": ("self.fc2(F.gelu(inner))", "F.gelu(self.fc2(inner))"),
+        "bends-after-fc2-too": ("self.fc2(F.gelu(inner))", "F.gelu(self.fc2(F.gelu(inner)))"),
+        "bends-before-fc1": ("F.gelu(inner)", "inner", "self.fc1(x)", "self.fc1(F.gelu(x))"),
+        "returns-x-as-it-came": ("self.fc2(F.gelu(inner))", "x"),
+        "feed-forward-adds-x": ("return", "return x +"),
+        "last-piece-missing": only("x[:, : x.shape[1] // k * k]"),
+        "only-first-piece": only("x[:, :k]"),
+        "only-last-piece": only("x.split(k, dim=1)[-1]"),
+        "only-last-piece-of-as-many": only("x.chunk(k, dim=1)[-1]"),
+        "pieces-reversed": only("torch.cat(x.split(k, dim=1)[::-1], dim=1)"),
+        "pieces-joined-as-samples": only("torch.cat(x.split(k, dim=1)[:-1])"),
+    },
+)
 
 
 def few_at_once(FeedForward: type[nn.Module]) -> None:
@@ -261,113 +253,81 @@ NORMS = dict.fromkeys(
 )
 
 
-def layer_norm(
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor,
-    eps: float,
-    dim: int | tuple[int, ...] = -1,
-    correction: int = 0,
-) -> Tensor:
-    """The right one; other arguments make it a wrong one."""
-    variance = x.var(dim=dim, correction=correction, keepdim=True)
-    return (x - x.mean(dim=dim, keepdim=True)) / (variance + eps).sqrt() * weight + bias
+def layer_norm(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
+    centred = x - x.mean(dim=-1, keepdim=True)
+    variance = centred.square().mean(dim=-1, keepdim=True)
+    return centred / (variance + eps).sqrt() * weight + bias
 
 
-def outside(x: Tensor, weight: Tensor, bias: Tensor, eps: float, correction: int = 0) -> Tensor:
-    """A LayerNorm with eps beside the root."""
-    spread = x.std(dim=-1, correction=correction, keepdim=True)
-    return (x - x.mean(dim=-1, keepdim=True)) / (spread + eps) * weight + bias
+VARIANCE = "centred.square().mean(dim=-1, keepdim=True)"
+ROOT, BESIDE = "(variance + eps).sqrt()", "(variance.sqrt() + eps)"
+LAYER_MISTAKES = patches(
+    layer_norm,
+    {
+        "divides-by-e-minus-one": (VARIANCE, "x.var(dim=-1, keepdim=True)"),
+        "eps-outside-root": (ROOT, BESIDE),
+        "e-minus-one-and-eps-outside": (VARIANCE, "x.var(dim=-1, keepdim=True)", ROOT, BESIDE),
+        "eps-missing": (" + eps", ""),
+        "eps-squared": ("+ eps", "+ eps**2"),
+        "eps-fixed": ("+ eps", "+ 1e-5"),
+        "divides-by-variance": (".sqrt()", ""),
+        "spread-under-root": (VARIANCE, f"{VARIANCE}.sqrt()"),
+        "spread-under-root-minus-one": (VARIANCE, "x.std(dim=-1, keepdim=True)"),
+        "squares-of-x": ("centred.square()", "x.square()"),
+        "squares-summed": ("square().mean", "square().sum"),
+        "sizes-for-squares": ("square()", "abs()"),
+        "norms-over-tokens": ("dim=-1", "dim=-2"),
+        "norms-over-tokens-and-numbers": ("dim=-1", "dim=(-2, -1)"),
+        "norms-over-batch": ("dim=-1", "dim=0"),
+        "norms-over-everything": ("dim=-1, keepdim=True", ""),
+        "mean-of-everything": ("return centred", "return (x - x.mean())"),
+        "mean-of-everything-in-both": ("x.mean(dim=-1, keepdim=True)", "x.mean()"),
+        "mean-not-subtracted": ("return centred", "return x"),
+        "spread-not-divided": (f" / {ROOT}", ""),
+        "rms-with-bias": (" - x.mean(dim=-1, keepdim=True)", ""),
+        "weight-and-bias-not-used": (" * weight + bias", ""),
+        "weight-not-used": (" * weight", ""),
+        "bias-not-used": (" + bias", ""),
+        "bias-before-weight": ("+ bias", "+ bias * weight"),
+        "bias-subtracted": ("+ bias", "- bias"),
+        "weight-and-bias-exchanged": ("* weight + bias", "* bias + weight"),
+    },
+)
 
 
-def over(*dims: int) -> Callable:
-    return lambda x, weight, bias, eps: layer_norm(x, weight, bias, eps, dim=dims)
+def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    square = x.square().mean(dim=-1, keepdim=True)
+    return x / (square + eps).sqrt() * weight
 
 
-def with_variance(
-    variance: Callable[[Tensor], Tensor], centre: bool = True
-) -> Callable[..., Tensor]:
-    """A LayerNorm with another variance."""
-
-    def norm(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
-        top = x - x.mean(dim=-1, keepdim=True) if centre else x
-        return top / (variance(x) + eps).sqrt() * weight + bias
-
-    return norm
-
-
-def centred(x: Tensor) -> Tensor:
-    return x - x.mean(dim=-1, keepdim=True)
-
-
-LAYER_MISTAKES = {
-    "divides-by-e-minus-one": lambda x, w, c, eps: layer_norm(x, w, c, eps, correction=1),
-    "eps-outside-root": outside,
-    "e-minus-one-and-eps-outside": lambda x, w, c, eps: outside(x, w, c, eps, correction=1),
-    "eps-missing": lambda x, w, c, eps: layer_norm(x, w, c, 0.0),
-    "eps-squared": lambda x, w, c, eps: layer_norm(x, w, c, eps**2),
-    "eps-fixed": lambda x, w, c, eps: layer_norm(x, w, c, 1e-5),
-    "divides-by-variance": lambda x, w, c, eps: (
-        centred(x) / (x.var(-1, correction=0, keepdim=True) + eps) * w + c
-    ),
-    "spread-under-root": with_variance(lambda x: x.std(-1, correction=0, keepdim=True)),
-    "spread-under-root-minus-one": with_variance(lambda x: x.std(-1, keepdim=True)),
-    "squares-of-x": with_variance(lambda x: x.square().mean(-1, keepdim=True)),
-    "squares-summed": with_variance(lambda x: centred(x).square().sum(-1, keepdim=True)),
-    "sizes-for-squares": with_variance(lambda x: centred(x).abs().mean(-1, keepdim=True)),
-    "norms-over-tokens": over(-2),
-    "norms-over-tokens-and-numbers": over(-2, -1),
-    "norms-over-batch": over(0),
-    "norms-over-everything": lambda x, w, c, eps: over(*range(x.ndim))(x, w, c, eps),
-    "mean-of-everything": lambda x, w, c, eps: (
-        (x - x.mean()) / (centred(x).square().mean(-1, keepdim=True) + eps).sqrt() * w + c
-    ),
-    "mean-of-everything-in-both": lambda x, w, c, eps: (
-        (x - x.mean()) / ((x - x.mean()).square().mean(-1, keepdim=True) + eps).sqrt() * w + c
-    ),
-    "mean-not-subtracted": with_variance(
-        lambda x: x.var(-1, correction=0, keepdim=True), centre=False
-    ),
-    "spread-not-divided": lambda x, w, c, eps: centred(x) * w + c,
-    "rms-with-bias": lambda x, w, c, eps: rms_norm(x, w, eps) + c,
-    "weight-and-bias-not-used": lambda x, w, c, eps: layer_norm(
-        x, torch.ones_like(w), torch.zeros_like(c), eps
-    ),
-    "weight-not-used": lambda x, w, c, eps: layer_norm(x, torch.ones_like(w), c, eps),
-    "bias-not-used": lambda x, w, c, eps: layer_norm(x, w, torch.zeros_like(c), eps),
-    "bias-before-weight": lambda x, w, c, eps: layer_norm(x, w, c * w, eps),
-    "bias-subtracted": lambda x, w, c, eps: layer_norm(x, w, -c, eps),
-    "weight-and-bias-exchanged": lambda x, w, c, eps: layer_norm(x, c, w, eps),
-}
-
-
-def rms_norm(x: Tensor, weight: Tensor, eps: float, dim: int | tuple[int, ...] = -1) -> Tensor:
-    """The right one; another dim makes it a wrong one."""
-    return x / (x.square().mean(dim=dim, keepdim=True) + eps).sqrt() * weight
-
-
-RMS_MISTAKES = {
-    "rms-subtracts-mean": lambda x, w, eps: layer_norm(x, w, torch.zeros_like(w), eps),
-    "rms-of-spread": lambda x, w, eps: x / (x.var(-1, correction=0, keepdim=True) + eps).sqrt() * w,
-    "rms-of-sum": lambda x, w, eps: x / (x.square().sum(-1, keepdim=True) + eps).sqrt() * w,
-    "rms-of-length": lambda x, w, eps: x / (x.norm(dim=-1, keepdim=True) + eps) * w,
-    "square-of-mean": lambda x, w, eps: x / (x.mean(-1, keepdim=True).square() + eps).sqrt() * w,
-    "rms-without-root": lambda x, w, eps: x / (x.square().mean(-1, keepdim=True) + eps) * w,
-    "mean-size": lambda x, w, eps: x / (x.abs().mean(-1, keepdim=True) + eps) * w,
-    "eps-outside-root": lambda x, w, eps: x / (x.square().mean(-1, keepdim=True).sqrt() + eps) * w,
-    "eps-is-added-to-result": lambda x, w, eps: rms_norm(x, torch.ones_like(w), 0.0) + eps * w,
-    "eps-missing": lambda x, w, eps: rms_norm(x, w, 0.0),
-    "eps-squared": lambda x, w, eps: rms_norm(x, w, eps**2),
-    "eps-fixed": lambda x, w, eps: rms_norm(x, w, 1e-5),
-    "weight-not-used": lambda x, w, eps: rms_norm(x, torch.ones_like(w), eps),
-    "divides-by-weight": lambda x, w, eps: rms_norm(x, 1 / w, eps),
-    "multiplies-by-root": lambda x, w, eps: (
-        x * (x.square().mean(-1, keepdim=True) + eps).sqrt() * w
-    ),
-    "norms-over-tokens": lambda x, w, eps: rms_norm(x, w, eps, dim=-2),
-    "norms-over-tokens-and-numbers": lambda x, w, eps: rms_norm(x, w, eps, dim=(-2, -1)),
-    "norms-over-everything": lambda x, w, eps: rms_norm(x, w, eps, dim=tuple(range(x.ndim))),
-}
+SQUARE = "x.square().mean(dim=-1, keepdim=True)"
+RMS, RMS_BESIDE = "(square + eps).sqrt()", "(square.sqrt() + eps)"
+RMS_MISTAKES = patches(
+    rms_norm,
+    {
+        "rms-subtracts-mean": (
+            "    square",
+            "    x = x - x.mean(dim=-1, keepdim=True)\n    square",
+        ),
+        "rms-of-spread": (SQUARE, "x.var(dim=-1, correction=0, keepdim=True)"),
+        "rms-of-sum": ("mean(", "sum("),
+        "rms-of-length": ("mean(", "sum(", RMS, RMS_BESIDE),
+        "square-of-mean": (SQUARE, "x.mean(dim=-1, keepdim=True).square()"),
+        "rms-without-root": (".sqrt()", ""),
+        "mean-size": ("x.square()", "x.abs()", ".sqrt()", ""),
+        "eps-outside-root": (RMS, RMS_BESIDE),
+        "eps-is-added-to-result": ("(square + eps)", "square", "* weight", "+ eps * weight"),
+        "eps-missing": (" + eps", ""),
+        "eps-squared": ("+ eps", "+ eps**2"),
+        "eps-fixed": ("+ eps", "+ 1e-5"),
+        "weight-not-used": (" * weight", ""),
+        "divides-by-weight": ("* weight", "/ weight"),
+        "multiplies-by-root": ("x / ", "x * "),
+        "norms-over-tokens": ("dim=-1", "dim=-2"),
+        "norms-over-tokens-and-numbers": ("dim=-1", "dim=(-2, -1)"),
+        "norms-over-everything": ("dim=-1, keepdim=True", ""),
+    },
+)
 
 
 def tokens_and(*vectors: str) -> Callable[[Case], tuple]:
@@ -425,154 +385,52 @@ RIGHT_LAYER_NORM, RIGHT_RMS_NORM = layer_norm, rms_norm
 # ---------------------------------------------------------------------------------- the residual
 
 
-def block(**given: int) -> nn.Module:
-    return encoder.EncoderBlock(**given)
+class Block(encoder.EncoderBlock):
+    def forward(self, x: Tensor) -> Tensor:
+        attend, feed, first, second = self.attn, self.mlp, self.norm1, self.norm2
+        half = x + attend(first(x))
+        return half + feed(second(half))
 
 
-def block_with(forward: Callable[..., Tensor]) -> Callable[..., nn.Module]:
-    """A block with another way through its parts."""
-    return type("Block", (encoder.EncoderBlock,), {"forward": forward})
-
-
-def sick(self: Any, x: Tensor) -> Tensor:
-    x = self.norm2(x + self.attn(self.norm1(x)))
-    return x + self.mlp(x)
-
-
-def second_from_norm1(self: Any, x: Tensor) -> Tensor:
-    x = x + self.attn(self.norm1(x))
-    return x + self.mlp(self.norm1(x))
-
-
-def both_from_norm(self: Any, x: Tensor) -> Tensor:
-    x = self.norm1(x)
-    x = self.norm2(x + self.attn(x))
-    return x + self.mlp(x)
-
-
-def first_from_norm(self: Any, x: Tensor) -> Tensor:
-    x = self.norm1(x)
-    x = x + self.attn(x)
-    return x + self.mlp(self.norm2(x))
-
-
-def not_normed(self: Any, x: Tensor) -> Tensor:
-    x = x + self.attn(self.norm1(x))
-    return x + self.mlp(x)
-
-
-def attention_not_normed(self: Any, x: Tensor) -> Tensor:
-    x = x + self.attn(x)
-    return x + self.mlp(self.norm2(x))
-
-
-def not_added(self: Any, x: Tensor) -> Tensor:
-    x = x + self.attn(self.norm1(x))
-    return self.mlp(self.norm2(x))
-
-
-def attention_not_added(self: Any, x: Tensor) -> Tensor:
-    x = self.attn(self.norm1(x))
-    return x + self.mlp(self.norm2(x))
-
-
-def post_norm(self: Any, x: Tensor) -> Tensor:
-    x = self.norm1(x + self.attn(x))
-    return self.norm2(x + self.mlp(x))
-
-
-def second_post_norm(self: Any, x: Tensor) -> Tensor:
-    x = x + self.attn(self.norm1(x))
-    return self.norm2(x + self.mlp(x))
-
-
-def side_by_side(self: Any, x: Tensor) -> Tensor:
-    return x + self.attn(self.norm1(x)) + self.mlp(self.norm2(x))
-
-
-def added_to_the_start(self: Any, x: Tensor) -> Tensor:
-    return x + self.mlp(self.norm2(x + self.attn(self.norm1(x))))
-
-
-def feed_first(self: Any, x: Tensor) -> Tensor:
-    x = x + self.mlp(self.norm2(x))
-    return x + self.attn(self.norm1(x))
-
-
-def norm_of_part(self: Any, x: Tensor) -> Tensor:
-    x = x + self.norm1(self.attn(x))
-    return x + self.norm2(self.mlp(x))
-
-
-def norm_of_both(self: Any, x: Tensor) -> Tensor:
-    x = x + self.norm1(self.attn(self.norm1(x)))
-    return x + self.norm2(self.mlp(self.norm2(x)))
-
-
-def norm_at_the_end(self: Any, x: Tensor) -> Tensor:
-    x = x + self.attn(self.norm1(x))
-    return self.norm2(x + self.mlp(self.norm2(x)))
-
-
-def attention_lost(self: Any, x: Tensor) -> Tensor:
-    return x + self.mlp(self.norm2(self.attn(self.norm1(x))))
-
-
-def feeds_on_attention(self: Any, x: Tensor) -> Tensor:
-    gathered = self.attn(self.norm1(x))
-    return x + gathered + self.mlp(self.norm2(gathered))
-
-
-def norms_exchanged(self: Any, x: Tensor) -> Tensor:
-    x = x + self.attn(self.norm2(x))
-    return x + self.mlp(self.norm1(x))
-
-
-def no_norms(self: Any, x: Tensor) -> Tensor:
-    x = x + self.attn(x)
-    return x + self.mlp(x)
-
-
-def doubled(self: Any, x: Tensor) -> Tensor:
-    x = x + self.attn(self.norm1(x))
-    return x + x + self.mlp(self.norm2(x))
-
-
-def norm_added(self: Any, x: Tensor) -> Tensor:
-    x = x + self.norm1(x) + self.attn(self.norm1(x))
-    return x + self.mlp(self.norm2(x))
-
-
-def norms_added(self: Any, x: Tensor) -> Tensor:
-    x = x + self.norm1(x) + self.attn(self.norm1(x))
-    return x + self.norm2(x) + self.mlp(self.norm2(x))
-
-
-BLOCK_MISTAKES = {
-    "block-is-sick": sick,
-    "both-sums-from-norm": both_from_norm,
-    "first-sum-from-norm": first_from_norm,
-    "feed-forward-not-normed": not_normed,
-    "attention-not-normed": attention_not_normed,
-    "feed-forward-reads-norm1": second_from_norm1,
-    "feed-forward-not-added": not_added,
-    "attention-not-added": attention_not_added,
-    "block-is-post-norm": post_norm,
-    "second-sum-normalised": second_post_norm,
-    "normalised-at-the-end": norm_at_the_end,
-    "feed-forward-reads-start": side_by_side,
-    "added-to-the-start": added_to_the_start,
-    "attention-lost": attention_lost,
-    "feeds-on-attention-alone": feeds_on_attention,
-    "feed-forward-runs-first": feed_first,
-    "norm-behind-the-part": norm_of_part,
-    "norm-before-and-behind": norm_of_both,
-    "norms-changed-places": norms_exchanged,
-    "no-norm-at-all": no_norms,
-    "stream-added-twice": doubled,
-    "norm-added-as-well": norm_added,
-    "norms-added-as-well": norms_added,
-}
+HALF, END = "x + attend(first(x))", "half + feed(second(half))"
+BLOCK_MISTAKES = patches(
+    Block,
+    {
+        "block-is-sick": (HALF, "second(x + attend(first(x)))", END, "half + feed(half)"),
+        "both-sums-from-norm": (
+            HALF,
+            "second(first(x) + attend(first(x)))",
+            END,
+            "half + feed(half)",
+        ),
+        "first-sum-from-norm": (HALF, "first(x) + attend(first(x))"),
+        "feed-forward-not-normed": ("second(half)", "half"),
+        "attention-not-normed": ("first(x)", "x"),
+        "feed-forward-reads-norm1": ("second(half)", "first(half)"),
+        "feed-forward-not-added": ("half + ", ""),
+        "attention-not-added": ("x + ", ""),
+        "block-is-post-norm": (HALF, "first(x + attend(x))", END, "second(half + feed(half))"),
+        "second-sum-normalised": (END, "second(half + feed(half))"),
+        "normalised-at-the-end": (END, "second(half + feed(second(half)))"),
+        "feed-forward-reads-start": ("second(half)", "second(x)"),
+        "added-to-the-start": ("return half", "return x"),
+        "attention-lost": (HALF, "attend(first(x))", "return half", "return x"),
+        "feeds-on-attention-alone": (HALF, "attend(first(x))", "return half", "return x + half"),
+        "feed-forward-runs-first": (HALF, "x + feed(second(x))", END, "half + attend(first(half))"),
+        "norm-behind-the-part": (HALF, "x + first(attend(x))", END, "half + second(feed(half))"),
+        "norm-before-and-behind": (
+            "attend(first(x))",
+            "first(attend(first(x)))",
+            "feed(second(half))",
+            "second(feed(second(half)))",
+        ),
+        "norms-changed-places": ("first, second", "second, first"),
+        "no-norm-at-all": ("first(x)", "x", "second(half)", "half"),
+        "stream-added-twice": (END, f"half + {END}"),
+        "norm-added-as-well": (HALF, f"first(x) + {HALF}"),
+        "norms-added-as-well": (HALF, f"first(x) + {HALF}", END, f"second(half) + {END}"),
+    },
+)
 
 
 def block_clinic(module: nn.Module, built: dict[str, Any]) -> Report:
@@ -583,14 +441,14 @@ def block_clinic(module: nn.Module, built: dict[str, Any]) -> Report:
 def find_the_bug(Healthy) -> Message:
     return same_module(
         Healthy,
-        block,
+        Block,
         lambda case: {
             "embed_dim": case["h"] * case["d"],
             "num_heads": case["h"],
             "mlp_dim": case["m"],
         },
         lambda case: (case.randn("b n (h d)") * 3 + 1,),
-        mistakes={cause: block_with(forward) for cause, forward in BLOCK_MISTAKES.items()},
+        mistakes=BLOCK_MISTAKES,
         forbidden={"EncoderBlock.forward": "write-order-of-parts"},
         clinic=block_clinic,
     )
@@ -599,55 +457,48 @@ def find_the_bug(Healthy) -> Message:
 # -------------------------------------------------------------------------------- the experiment
 
 
-def normed(x: Tensor) -> Tensor:
-    return F.layer_norm(x, x.shape[-1:])
-
-
-def stream(draw: Callable = torch.randn) -> Tensor:
-    """Tokens of a wrong experiment."""
-    return draw(64, 256, generator=torch.Generator().manual_seed(0))
-
-
-def spread(
-    step: Callable[[Tensor, Tensor], Tensor],
-    one_matrix: bool = False,
-    tokens: Callable = torch.randn,
-    numbers: Callable = torch.randn,
-    scale: Callable[[float], float] = lambda gain: gain / 16,
-    read: Callable[[Tensor], Tensor] = torch.std,
-) -> Callable[[int, float], float]:
-    """A wrong experiment: the spread after depth layers of another kind."""
-
-    def after(depth: int, gain: float) -> float:
-        x, generator = stream(tokens), torch.Generator().manual_seed(1)
-        for layer in range(depth):
-            if layer == 0 or not one_matrix:
-                matrix = numbers(256, 256, generator=generator) * scale(gain)
-            x = step(x, matrix)
-        return read(x).item()
-
-    return after
-
-
-def pre_norm(x: Tensor, matrix: Tensor) -> Tensor:
-    """The right step."""
-    return x + normed(x) @ matrix
-
-
-def grown(step: Callable[[float, float], float]) -> Callable[[int, float], float]:
-    """What theory expects of an experiment whose layers change the variance otherwise."""
-
-    def after(depth: int, gain: float) -> float:
-        variance = 1.0
-        for _ in range(depth):
-            variance = step(variance, gain)
-        return variance**0.5
-
-    return after
+def stream_spread(depth: int, gain: float) -> float:
+    generator, norm = torch.Generator().manual_seed(1), nn.LayerNorm(256)
+    x = torch.randn(64, 256, generator=torch.Generator().manual_seed(0))
+    for _ in range(depth):
+        matrix = torch.randn(256, 256, generator=generator) * (gain / 16)
+        x = x + norm(x) @ matrix
+    return x.std().item()
 
 
 def theory(depth: int, gain: float) -> float:
     return (1 + depth * gain**2) ** 0.5
+
+
+STEP = "x + norm(x) @ matrix"
+SPREAD_MISTAKES = {
+    "nothing-normalised": lambda depth, gain: (1 + gain**2) ** (depth / 2),
+    "stream-replaced-unnormed": lambda depth, gain: gain**depth,
+    "normalised-stream-and-raw-matrix": lambda depth, gain: (
+        sum(gain ** (2 * layer) for layer in range(depth + 1)) ** 0.5
+    ),
+    **patches(
+        stream_spread,
+        {
+            "sum-normalised": (STEP, "norm(x + x @ matrix)"),
+            "sum-of-normed-normalised": (STEP, "norm(x + norm(x) @ matrix)"),
+            "stream-replaced": (STEP, "norm(x) @ matrix"),
+            "normalised-stream-added": (STEP, "norm(x) + norm(x) @ matrix"),
+            "one-matrix-for-all": ("generator=generator", "generator=generator.manual_seed(1)"),
+            "matrix-not-divided": ("gain / 16", "gain"),
+            "matrix-divided-by-256": ("gain / 16", "gain / 256"),
+            "root-of-gain": ("gain / 16", "gain**0.5 / 16"),
+            "square-of-gain": ("gain / 16", "gain**2 / 16"),
+            "tokens-between-0-and-1": ("torch.randn(64", "torch.rand(64"),
+            "matrix-between-0-and-1": ("torch.randn(256", "torch.rand(256"),
+            "variance-not-spread": ("std()", "var()"),
+            "mean-not-spread": ("std()", "mean()"),
+        },
+    ),
+    "gain-without-effect": lambda depth, gain: (1 + depth) ** 0.5,
+    "one-layer-too-many": lambda depth, gain: theory(depth + 1, gain),
+    "one-layer-too-few": lambda depth, gain: theory(depth - 1, gain),
+}
 
 
 @exercise("06.6", "How a stream grows, measured")
@@ -659,29 +510,7 @@ def how_a_stream_grows(measure, growth) -> Message:
         [(4, 1.5), (9, 0.5), (1, 2.5), (8, 2.0)],
         what="spread-of-stream",
         within=0.05,
-        mistakes={
-            "nothing-normalised": grown(lambda variance, gain: variance * (1 + gain**2)),
-            "sum-normalised": spread(lambda x, m: normed(x + x @ m)),
-            "sum-of-normed-normalised": spread(lambda x, m: normed(x + normed(x) @ m)),
-            "stream-replaced": spread(lambda x, m: normed(x) @ m),
-            "stream-replaced-unnormed": grown(lambda variance, gain: variance * gain**2),
-            "normalised-stream-added": spread(lambda x, m: normed(x) + normed(x) @ m),
-            "normalised-stream-and-raw-matrix": grown(
-                lambda variance, gain: 1 + variance * gain**2
-            ),
-            "one-matrix-for-all": spread(pre_norm, one_matrix=True),
-            "matrix-not-divided": spread(pre_norm, scale=lambda gain: gain),
-            "matrix-divided-by-256": spread(pre_norm, scale=lambda gain: gain / 256),
-            "root-of-gain": spread(pre_norm, scale=lambda gain: gain**0.5 / 16),
-            "square-of-gain": spread(pre_norm, scale=lambda gain: gain**2 / 16),
-            "tokens-between-0-and-1": spread(pre_norm, tokens=torch.rand),
-            "matrix-between-0-and-1": spread(pre_norm, numbers=torch.rand),
-            "gain-without-effect": lambda depth, gain: (1 + depth) ** 0.5,
-            "variance-not-spread": spread(pre_norm, read=torch.var),
-            "mean-not-spread": spread(pre_norm, read=torch.mean),
-            "one-layer-too-many": lambda depth, gain: theory(depth + 1, gain),
-            "one-layer-too-few": lambda depth, gain: theory(depth - 1, gain),
-        },
+        mistakes=SPREAD_MISTAKES,
     )
     with CallTracer() as tracer:
         run(growth, (4, 1.5), ["depth", "gain"])

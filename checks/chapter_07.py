@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from itertools import permutations
-from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -16,18 +14,18 @@ from checks.engine.answer import Wrong, noticed, written
 from checks.engine.calls import Crashed, attempt, naming, run
 from checks.engine.cases import Case
 from checks.engine.compare import difference
-from checks.engine.explain import by_clinic
+from checks.engine.explain import Mistakes, by_clinic
 from checks.engine.functions import Trials, same_function
 from checks.engine.guesses import same_number, same_shape
 from checks.engine.message import Message, message
 from checks.engine.modules import same_module
+from checks.engine.patches import Patch, patches
 from checks.engine.results import Results
 from checks.engine.verdict import exercise, open_exercise
 from utils import training
 from utils.attention import record_attention
 from utils.data import load_digits, load_shipped
-from utils.embedding import PatchEmbedding
-from utils.encoder import Encoder, EncoderBlock, FeedForward
+from utils.encoder import Encoder, EncoderBlock
 from utils.vision_transformer import VisionTransformer
 
 
@@ -58,68 +56,44 @@ def from_picture_to_answer(encoded_shape, weights_shape, answer_shape) -> Messag
 
 
 def count(num_layers: int, embed_dim: int, num_heads: int, mlp_dim: int) -> int:
-    encoder = Encoder(num_layers, embed_dim, num_heads, mlp_dim)
-    return sum(parameter.numel() for parameter in encoder.parameters())
+    e, m = embed_dim, mlp_dim
+    attention = 4 * e * e + 4 * e
+    feed = e * m + m + m * e + e
+    norm = 2 * e
+    return num_layers * (attention + feed + 2 * norm) + norm
 
 
-def counted(
-    projections: int = 4,
-    projection_biases: int = 4,
-    feed: Callable[[int, int], int] = lambda e, m: 2 * e * m + m + e,
-    norms: int = 2,
-    norm_biases: bool = True,
-    last: int = 1,
-    all_layers: bool = True,
-    norms_once: bool = False,
-) -> Callable[[int, int, int, int], int]:
-    """Count with something forgotten."""
-
-    def number(num_layers: int, e: int, num_heads: int, m: int) -> int:
-        norm = (1 + norm_biases) * e
-        attention = projections * e * e + projection_biases * e
-        blocks = num_layers if all_layers else 1
-        inside = (1 if norms_once else blocks) * norms * norm
-        return blocks * (attention + feed(e, m)) + inside + last * norm
-
-    return number
-
-
-def and_heads(more: Callable[[int, int], int]) -> Callable[[int, int, int, int], int]:
-    """Count wrongly by a number that depends on width and heads, in every block."""
-    return lambda num_layers, e, h, m: counted()(num_layers, e, h, m) + num_layers * more(e, h)
-
-
-COUNT_MISTAKES = {
-    "linear-biases-missing": counted(projection_biases=0, feed=lambda e, m: 2 * e * m),
-    "all-biases-missing": counted(
-        projection_biases=0, feed=lambda e, m: 2 * e * m, norm_biases=False
-    ),
-    "norm-bias-missing": counted(norm_biases=False),
-    "last-norm-missing": counted(last=0),
-    "last-norm-twice": counted(last=2),
-    "one-norm-a-block": counted(norms=1),
-    "four-widths-missing": counted(norms=0),
-    "block-norms-once": counted(norms_once=True),
-    "feed-biases-missing": counted(feed=lambda e, m: 2 * e * m),
-    "fc1-bias-missing": counted(feed=lambda e, m: 2 * e * m + e),
-    "fc2-bias-missing": counted(feed=lambda e, m: 2 * e * m + m),
-    "fc2-bias-is-m": counted(feed=lambda e, m: 2 * e * m + 2 * m),
-    "fc1-bias-is-e": counted(feed=lambda e, m: 2 * e * m + 2 * e),
-    "fc2-missing": counted(feed=lambda e, m: e * m + m),
-    "feed-is-square": counted(feed=lambda e, m: e * m + m + e * e + e),
-    "all-norms-missing": counted(norms=0, last=0),
-    "three-projections": counted(projections=3, projection_biases=3),
-    "one-bias-for-the-attention": counted(projection_biases=1),
-    "three-biases-for-the-attention": counted(projection_biases=3),
-    "one-block": counted(all_layers=False),
-    "number-of-the-chapter": lambda *_: 85_056_000,
-    "last-norm-in-each-block": counted(norms=3, last=0),
-    "linears-for-each-head": and_heads(lambda e, h: 4 * (h - 1) * (e * e + e)),
-    "three-linears-for-each-head": and_heads(lambda e, h: 3 * (h - 1) * (e * e + e)),
-    "biases-for-each-head": and_heads(lambda e, h: 4 * (h - 1) * e),
-    "projections-to-one-head": and_heads(lambda e, h: 4 * (e // h - e) * (e + 1)),
-    "three-projections-to-one-head": and_heads(lambda e, h: 3 * (e // h - e) * (e + 1)),
-}
+COUNT_MISTAKES = patches(
+    count,
+    {
+        "linear-biases-missing": ("+ 4 * e", "", "+ m + m * e + e", "+ m * e"),
+        "all-biases-missing": ("+ 4 * e", "", "+ m + m * e + e", "+ m * e", "= 2 * e", "= e"),
+        "norm-bias-missing": ("= 2 * e", "= e"),
+        "last-norm-missing": (") + norm", ")"),
+        "last-norm-twice": (") + norm", ") + 2 * norm"),
+        "one-norm-a-block": ("2 * norm", "norm"),
+        "four-widths-missing": ("+ 2 * norm", ""),
+        "block-norms-once": ("+ 2 * norm) + norm", ") + 3 * norm"),
+        "feed-biases-missing": ("+ m + m * e + e", "+ m * e"),
+        "fc1-bias-missing": ("+ m + m * e", "+ m * e"),
+        "fc2-bias-missing": ("m * e + e", "m * e"),
+        "fc2-bias-is-m": ("m * e + e", "m * e + m"),
+        "fc1-bias-is-e": ("e * m + m", "e * m + e"),
+        "fc2-missing": ("+ m * e + e", ""),
+        "feed-is-square": ("m * e + e", "e * e + e"),
+        "all-norms-missing": ("= 2 * e", "= 0"),
+        "three-projections": ("4", "3"),
+        "one-bias-for-the-attention": ("+ 4 * e", "+ e"),
+        "one-block": ("num_layers * ", ""),
+        "number-of-the-chapter": ("return", "return 85_056_000 or"),
+        "last-norm-in-each-block": ("2 * norm) + norm", "3 * norm)"),
+        "linears-for-each-head": ("4", "4 * num_heads"),
+        "three-linears-for-each-head": ("4", "(3 * num_heads + 1)"),
+        "biases-for-each-head": ("+ 4 * e", "+ 4 * num_heads * e"),
+        "projections-to-one-head": ("4 * e", "4 * (e // num_heads)"),
+        "three-projections-to-one-head": ("4 * e", "(3 * (e // num_heads) + e)"),
+    },
+)
 
 
 @exercise("07.2", "How many numbers does it learn?")
@@ -145,14 +119,7 @@ def how_many_numbers(parameters) -> Message:
 # -------------------------------------------------------------------------------------- the block
 
 
-def block_with(forward: Callable[..., Tensor]) -> Callable[..., nn.Module]:
-    """A block with the right parts and another forward."""
-    return type("Block", (RightBlock,), {"forward": forward})
-
-
-def orders(**forwards: Callable[..., Tensor]) -> Callable[..., nn.Module]:
-    """A block with a forward for each order."""
-    return block_with(lambda self, *given: forwards[self.order](self, *given))
+ORDERS = ("pre", "out", "side")
 
 
 class RightBlock(EncoderBlock):
@@ -163,186 +130,63 @@ class RightBlock(EncoderBlock):
         self.order = order
 
     def forward(self, x: Tensor, attn_mask: Tensor | None = None) -> Tensor:
-        return ORDERS[self.order](self, x, attn_mask)
+        attend = partial(self.attn, attn_mask=attn_mask)
+        feed, first, second = self.mlp, self.norm1, self.norm2
+        if self.order == "pre":
+            half = x + attend(first(x))
+            return half + feed(second(half))
+        if self.order == "out":
+            half = x + first(attend(x))
+            return half + second(feed(half))
+        return x + attend(first(x)) + feed(second(x))
 
 
-def pre(self: Any, x: Tensor, mask: Tensor | None = None) -> Tensor:
-    x = x + self.attn(self.norm1(x), attn_mask=mask)
-    return x + self.mlp(self.norm2(x))
+def always(*steps: str) -> Patch:
+    """The same steps in every order."""
+    branch = 'if self.order == "pre"'
+    return branch, "\n        ".join((*steps, branch))
 
 
-def post(self: Any, x: Tensor, mask: Tensor | None = None) -> Tensor:
-    x = self.norm1(x + self.attn(x, attn_mask=mask))
-    return self.norm2(x + self.mlp(x))
-
-
-def out(self: Any, x: Tensor, mask: Tensor | None = None) -> Tensor:
-    x = x + self.norm1(self.attn(x, attn_mask=mask))
-    return x + self.norm2(self.mlp(x))
-
-
-def side(self: Any, x: Tensor, mask: Tensor | None = None) -> Tensor:
-    return x + self.attn(self.norm1(x), attn_mask=mask) + self.mlp(self.norm2(x))
-
-
-def out_beside(self: Any, x: Tensor, mask: Tensor | None = None) -> Tensor:
-    return x + self.norm1(self.attn(x, attn_mask=mask)) + self.norm2(self.mlp(x))
-
-
-def side_unnormed(self: Any, x: Tensor, mask: Tensor | None = None) -> Tensor:
-    return x + self.attn(x, attn_mask=mask) + self.mlp(x)
-
-
-def side_of_sums(self: Any, x: Tensor, mask: Tensor | None = None) -> Tensor:
-    return (x + self.attn(self.norm1(x), attn_mask=mask)) + (x + self.mlp(self.norm2(x)))
-
-
-def side_not_added(self: Any, x: Tensor, mask: Tensor | None = None) -> Tensor:
-    return side(self, x, mask) - x
-
-
-def one_inside_the_other(self: Any, x: Tensor, mask: Tensor | None = None) -> Tensor:
-    return x + self.mlp(self.norm2(self.attn(self.norm1(x), attn_mask=mask)))
-
-
-def pre_from_norm(self: Any, x: Tensor, mask: Tensor | None = None) -> Tensor:
-    x = self.norm1(x)
-    x = self.norm2(x + self.attn(x, attn_mask=mask))
-    return x + self.mlp(x)
-
-
-def pre_first_from_norm(self: Any, x: Tensor, mask: Tensor | None = None) -> Tensor:
-    x = self.norm1(x)
-    x = x + self.attn(x, attn_mask=mask)
-    return x + self.mlp(self.norm2(x))
-
-
-def out_of_pre(self: Any, x: Tensor, mask: Tensor | None = None) -> Tensor:
-    x = x + self.norm1(self.attn(self.norm1(x), attn_mask=mask))
-    return x + self.norm2(self.mlp(self.norm2(x)))
-
-
-def out_of_second(self: Any, x: Tensor, mask: Tensor | None = None) -> Tensor:
-    x = x + self.norm1(self.attn(x, attn_mask=mask))
-    return x + self.norm2(self.mlp(self.norm2(x)))
-
-
-def out_not_added(self: Any, x: Tensor, mask: Tensor | None = None) -> Tensor:
-    x = self.norm1(self.attn(x, attn_mask=mask))
-    return self.norm2(self.mlp(x))
-
-
-def pre_not_added(self: Any, x: Tensor, mask: Tensor | None = None) -> Tensor:
-    x = self.attn(self.norm1(x), attn_mask=mask)
-    return self.mlp(self.norm2(x))
-
-
-def no_norms(self: Any, x: Tensor, mask: Tensor | None = None) -> Tensor:
-    x = x + self.attn(x, attn_mask=mask)
-    return x + self.mlp(x)
-
-
-ORDERS = {"pre": pre, "out": out, "side": side}
-
-
-def turned(forward: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """The same steps with the parts in the other order: first the feed-forward."""
-
-    def run_turned(self: Any, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        def feed(x: Tensor, attn_mask: Tensor | None = None) -> Tensor:
-            return self.mlp(x)
-
-        def attend(x: Tensor) -> Tensor:
-            return self.attn(x, attn_mask=mask)
-
-        parts = SimpleNamespace(norm1=self.norm2, attn=feed, norm2=self.norm1, mlp=attend)
-        return forward(parts, x, mask)
-
-    return run_turned
-
-
-def exchanged(forward: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """The same steps with the norms in each other's place."""
-
-    def run_exchanged(self: Any, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        parts = SimpleNamespace(norm1=self.norm2, attn=self.attn, norm2=self.norm1, mlp=self.mlp)
-        return forward(parts, x, mask)
-
-    return run_exchanged
-
-
-def first_norm_twice(forward: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """The same steps with norm1 in both places."""
-
-    def run_twice(self: Any, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        parts = SimpleNamespace(norm1=self.norm1, attn=self.attn, norm2=self.norm1, mlp=self.mlp)
-        return forward(parts, x, mask)
-
-    return run_twice
-
-
-def masked_by(change: Callable[[Tensor], Tensor | None]) -> Callable[..., nn.Module]:
-    """A block that makes another mask of its mask."""
-    return block_with(
-        lambda self, x, mask=None: RightBlock.forward(
-            self, x, None if mask is None else change(mask)
-        )
-    )
-
-
-def activated_by(name: str) -> Callable[..., nn.Module]:
-    """A block whose feed-forward bends otherwise."""
-
-    def build(**sizes: Any) -> nn.Module:
-        block = RightBlock(**sizes)
-        block.mlp = FeedForward(sizes["embed_dim"], sizes["mlp_dim"], activation=name)
-        return block
-
-    return build
-
-
-def with_eps(eps: float) -> Callable[..., nn.Module]:
-    """A block whose norms add another eps."""
-
-    def build(**sizes: Any) -> nn.Module:
-        block = RightBlock(**sizes)
-        block.norm1.eps = block.norm2.eps = eps
-        return block
-
-    return build
-
-
-def everywhere(change: Callable[[Callable], Callable]) -> Callable[..., nn.Module]:
-    """A block with the same mistake in every order."""
-    return orders(**{name: change(forward) for name, forward in ORDERS.items()})
-
-
-BLOCK_MISTAKES = {
-    "mask-not-handed-on": masked_by(lambda mask: None),
-    "mask-is-inverted": masked_by(lambda mask: ~mask),
-    "feed-forward-first": everywhere(turned),
-    "norms-changed-places": everywhere(exchanged),
-    "norm1-in-both-halves": everywhere(first_norm_twice),
-    **{
-        message("order-instead", right=right, wrong=wrong): everywhere(
-            lambda _, wrong=wrong: ORDERS[wrong]
-        )
-        for right, wrong in permutations(ORDERS, 2)
+PRE = "half = x + attend(first(x))"
+BLOCK_MISTAKES = patches(
+    RightBlock,
+    {
+        "mask-not-handed-on": (", attn_mask=attn_mask", ""),
+        "mask-is-inverted": ("=attn_mask", "=None if attn_mask is None else ~attn_mask"),
+        "feed-forward-first": always("attend, feed, first, second = feed, attend, second, first"),
+        "norms-changed-places": ("first, second", "second, first"),
+        "norm1-in-both-halves": ("self.norm2", "self.norm1"),
+        **{
+            message("order-instead", right=right, wrong=wrong): ("self.order ==", f"{wrong!r} ==")
+            for right, wrong in permutations(ORDERS, 2)
+        },
+        "post-norm-instead": always("x = first(x + attend(x))", "return second(x + feed(x))"),
+        "no-norm-before-the-parts": always("return x + attend(x) + feed(x)"),
+        "out-beside": ("feed(half)", "feed(x)"),
+        "norm-before-and-behind-second": always(
+            'if self.order != "side":',
+            "    half = x + first(attend(x))",
+            "    return half + second(feed(second(half)))",
+        ),
+        "stream-added-twice": ("feed(second(x))", "x + feed(second(x))"),
+        "stream-not-added": ("x + ", "", "half + ", ""),
+        "one-part-inside-the-other": always("return x + feed(second(attend(first(x))))"),
+        "sums-from-norm": (
+            PRE,
+            "half = second(first(x) + attend(first(x)))\n            return half + feed(half)",
+        ),
+        "first-sum-from-norm": (PRE, "half = first(x) + attend(first(x))"),
+        "norm-before-and-behind": always(
+            "half = x + first(attend(first(x)))", "return half + second(feed(second(half)))"
+        ),
+        "no-norm-at-all": always("x = x + attend(x)", "return x + feed(x)"),
+        message("bends-with", name="ReLU"): ("mlp_dim)", 'mlp_dim, activation="relu")'),
+        **{
+            message("norms-add-eps", eps=eps): ("mlp_dim)", f"mlp_dim, norm_eps={eps})")
+            for eps in (1e-3, 1e-6, 1e-12, 0.0)
+        },
     },
-    "post-norm-instead": everywhere(lambda _: post),
-    "no-norm-before-the-parts": everywhere(lambda _: side_unnormed),
-    "out-beside": orders(pre=pre, out=out_beside, side=side),
-    "norm-before-and-behind-second": orders(pre=out_of_second, out=out_of_second, side=side),
-    "stream-added-twice": orders(pre=pre, out=out, side=side_of_sums),
-    "stream-not-added": orders(pre=pre_not_added, out=out_not_added, side=side_not_added),
-    "one-part-inside-the-other": everywhere(lambda _: one_inside_the_other),
-    "sums-from-norm": orders(pre=pre_from_norm, out=out, side=side),
-    "first-sum-from-norm": orders(pre=pre_first_from_norm, out=out, side=side),
-    "norm-before-and-behind": everywhere(lambda _: out_of_pre),
-    "no-norm-at-all": everywhere(lambda _: no_norms),
-    message("bends-with", name="ReLU"): activated_by("relu"),
-    **{message("norms-add-eps", eps=eps): with_eps(eps) for eps in (1e-3, 1e-6, 1e-12, 0.0)},
-}
+)
 BLOCK = dict.fromkeys(
     ("EncoderBlock.forward", "Encoder.forward", "TransformerEncoderLayer.forward"),
     "write-block-lines",
@@ -356,7 +200,7 @@ def stream_and_mask(case: Case) -> tuple[Tensor, Tensor]:
     return x, mask
 
 
-def mistakes_in(order: str) -> dict[Message | str, Callable[..., nn.Module]]:
+def mistakes_in(order: str) -> Mistakes:
     """The mistakes that can be made in an order: another order's name belongs to one alone."""
     return {
         cause: wrong
@@ -403,83 +247,29 @@ def block_in_three_orders(Block) -> Message:
 # -------------------------------------------------------------------------------------- the stack
 
 
-def stack_with(forward: Callable[..., Tensor]) -> Callable[..., nn.Module]:
-    """A stack with the right parts and another forward."""
-    return type("Stack", (Encoder,), {"forward": forward})
+class Stack(Encoder):
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = layer(x)
+        return self.norm(x)
 
 
-def not_normed(self: Any, x: Tensor) -> Tensor:
-    for layer in self.layers:
-        x = layer(x)
-    return x
-
-
-def normed_each_time(self: Any, x: Tensor) -> Tensor:
-    for layer in self.layers:
-        x = self.norm(layer(x))
-    return x
-
-
-def normed_twice(self: Any, x: Tensor) -> Tensor:
-    return self.norm(normed_each_time(self, x))
-
-
-def first_alone(self: Any, x: Tensor) -> Tensor:
-    return self.norm(self.layers[0](x))
-
-
-def normed_first(self: Any, x: Tensor) -> Tensor:
-    return not_normed(self, self.norm(x))
-
-
-def added_again(self: Any, x: Tensor) -> Tensor:
-    for layer in self.layers:
-        x = x + layer(x)
-    return self.norm(x)
-
-
-def added_and_normed(self: Any, x: Tensor) -> Tensor:
-    for layer in self.layers:
-        x = self.norm(x + layer(x))
-    return self.norm(x)
-
-
-def added_to_normed(self: Any, x: Tensor) -> Tensor:
-    x = not_normed(self, x)
-    return self.norm(x) + x
-
-
-def backwards(self: Any, x: Tensor) -> Tensor:
-    for layer in reversed(self.layers):
-        x = layer(x)
-    return self.norm(x)
-
-
-def last_alone(self: Any, x: Tensor) -> Tensor:
-    return self.norm(self.layers[-1](x))
-
-
-def post_normed(**sizes: int) -> nn.Module:
-    """A stack of post-norm blocks, with a norm behind them."""
-    encoder = Encoder(**sizes)
-    for layer in encoder.layers:
-        layer.norm_first = False
-    return encoder
-
-
-STACK_MISTAKES = {
-    "stack-norm-missing": stack_with(not_normed),
-    "stack-norm-after-every-block": stack_with(normed_each_time),
-    "stack-norm-after-every-block-too": stack_with(normed_twice),
-    "first-block-alone": stack_with(first_alone),
-    "every-block-reads-x": stack_with(last_alone),
-    "stack-norm-first": stack_with(normed_first),
-    "block-added-again": stack_with(added_again),
-    "block-added-and-normed": stack_with(added_and_normed),
-    "stream-added-to-normed": stack_with(added_to_normed),
-    "blocks-backwards": stack_with(backwards),
-    "blocks-are-post-norm": post_normed,
-}
+STACK_MISTAKES = patches(
+    Stack,
+    {
+        "stack-norm-missing": ("self.norm(x)", "x"),
+        "stack-norm-after-every-block": ("self.norm(x)", "x", "layer(x)", "self.norm(layer(x))"),
+        "stack-norm-after-every-block-too": ("layer(x)", "self.norm(layer(x))"),
+        "first-block-alone": ("self.layers:", "self.layers[:1]:"),
+        "every-block-reads-x": ("self.layers:", "self.layers[-1:]:"),
+        "stack-norm-first": ("self.norm(x)", "x", "for ", "x = self.norm(x)\n        for "),
+        "block-added-again": ("= layer(x)", "= x + layer(x)"),
+        "block-added-and-normed": ("layer(x)", "self.norm(x + layer(x))"),
+        "stream-added-to-normed": ("self.norm(x)", "self.norm(x) + x"),
+        "blocks-backwards": ("self.layers:", "reversed(self.layers):"),
+        "blocks-are-post-norm": ("x = layer", "layer.norm_first = False\n            x = layer"),
+    },
+)
 
 
 def as_many_blocks(Healthy: type[nn.Module]) -> None:
@@ -530,98 +320,51 @@ def find_the_bug(Healthy) -> Message:
 # ----------------------------------------------------------------------------- what the head reads
 
 
-class Reader(nn.Module):
-    """A Vision Transformer whose head reads what the function `read` makes of the tokens."""
-
-    def __init__(
-        self,
-        image_size: tuple[int, int],
-        patch_size: tuple[int, int],
-        in_channels: int,
-        num_classes: int,
-        embed_dim: int,
-        num_heads: int,
-        mlp_dim: int,
-        num_layers: int,
-        pool: str,
-    ):
-        super().__init__()
+class Reader(VisionTransformer):
+    def __init__(self, pool: str, **sizes: Any):
+        super().__init__(**sizes)
         self.pool = pool
-        self.embedding = PatchEmbedding(image_size, patch_size, in_channels, embed_dim)
-        self.encoder = Encoder(num_layers, embed_dim, num_heads, mlp_dim)
-        self.head = nn.Linear(embed_dim, num_classes)
-
-    def read(self, tokens: Tensor) -> Tensor:
-        return tokens[:, 0] if self.pool == "class" else tokens[:, 1:].mean(dim=1)
 
     def forward(self, images: Tensor) -> Tensor:
-        return self.head(self.read(self.encoder(self.embedding(images))))
+        tokens = self.encoder(self.embedding(images))
+        read = tokens[:, 0] if self.pool == "class" else tokens[:, 1:].mean(dim=1)
+        return self.head(read)
 
 
-class NotEncoded(Reader):
-    def forward(self, images: Tensor) -> Tensor:
-        return self.head(self.read(self.embedding(images)))
-
-
-class EncodedTwice(Reader):
-    def forward(self, images: Tensor) -> Tensor:
-        return self.head(self.read(self.encoder(self.encoder(self.embedding(images)))))
-
-
-class WithoutClassToken(Reader):
-    def forward(self, images: Tensor) -> Tensor:
-        return self.head(self.read(self.encoder(self.embedding(images)[:, 1:])))
-
-
-class Softmaxed(Reader):
-    def forward(self, images: Tensor) -> Tensor:
-        return super().forward(images).softmax(dim=-1)
-
-
-class ScoresOf(Reader):
-    """It gives scores to every token, and reads these."""
-
-    def forward(self, images: Tensor) -> Tensor:
-        return self.read(self.head(self.encoder(self.embedding(images))))
-
-
-def scores_read(read: Callable[[Tensor], Tensor]) -> Callable[..., nn.Module]:
-    """A model that reads something of the scores of all tokens."""
-    return type("Reading", (ScoresOf,), {"read": lambda _self, tokens: read(tokens)})
-
-
-def reading(read: Callable[[Tensor], Tensor]) -> Callable[..., nn.Module]:
-    """A model whose head reads something else."""
-    return type("Reading", (Reader,), {"read": lambda _self, tokens: read(tokens)})
-
-
+TOKEN, MEAN, EMBEDDED = "tokens[:, 0]", "tokens[:, 1:].mean(dim=1)", "self.embedding(images)"
 IN_BOTH = {
-    "reads-before-encoder": NotEncoded,
-    "encoded-twice": EncodedTwice,
-    "class-token-cut-off": WithoutClassToken,
-    "softmax-too-many": Softmaxed,
+    "reads-before-encoder": (f"self.encoder({EMBEDDED})", EMBEDDED),
+    "encoded-twice": (EMBEDDED, f"self.encoder({EMBEDDED})"),
+    "class-token-cut-off": (EMBEDDED, f"{EMBEDDED}[:, 1:]"),
+    "softmax-too-many": ("self.head(read)", "self.head(read).softmax(dim=-1)"),
 }
 READINGS = {
-    "class": {
-        "reads-last-token": reading(lambda t: t[:, -1]),
-        "reads-first-patch": reading(lambda t: t[:, 1]),
-        "reads-mean-of-patches": reading(lambda t: t[:, 1:].mean(dim=1)),
-        "reads-mean-of-all": reading(lambda t: t.mean(dim=1)),
-        "reads-sum-of-all": reading(lambda t: t.sum(dim=1)),
-        **IN_BOTH,
-    },
-    "mean": {
-        "class-token-in-mean": reading(lambda t: t.mean(dim=1)),
-        "reads-class-token": reading(lambda t: t[:, 0]),
-        "last-patch-missing": reading(lambda t: t[:, :-1].mean(dim=1)),
-        "first-patch-missing": reading(lambda t: t[:, 2:].mean(dim=1)),
-        "reads-sum-of-patches": reading(lambda t: t[:, 1:].sum(dim=1)),
-        "divided-by-all-tokens": reading(lambda t: t[:, 1:].sum(dim=1) / t.shape[1]),
-        "largest-not-mean": reading(lambda t: t[:, 1:].amax(dim=1)),
-        "median-not-mean": reading(lambda t: t[:, 1:].median(dim=1).values),
-        "largest-score-of-patches": scores_read(lambda t: t[:, 1:].amax(dim=1)),
-        **IN_BOTH,
-    },
+    "class": patches(
+        Reader,
+        {
+            "reads-last-token": (TOKEN, "tokens[:, -1]"),
+            "reads-first-patch": (TOKEN, "tokens[:, 1]"),
+            "reads-mean-of-patches": (TOKEN, MEAN),
+            "reads-mean-of-all": (TOKEN, "tokens.mean(dim=1)"),
+            "reads-sum-of-all": (TOKEN, "tokens.sum(dim=1)"),
+            **IN_BOTH,
+        },
+    ),
+    "mean": patches(
+        Reader,
+        {
+            "class-token-in-mean": (MEAN, "tokens.mean(dim=1)"),
+            "reads-class-token": (MEAN, TOKEN),
+            "last-patch-missing": (MEAN, "tokens[:, :-1].mean(dim=1)"),
+            "first-patch-missing": (MEAN, "tokens[:, 2:].mean(dim=1)"),
+            "reads-sum-of-patches": (MEAN, "tokens[:, 1:].sum(dim=1)"),
+            "divided-by-all-tokens": (MEAN, "tokens[:, 1:].sum(dim=1) / tokens.shape[1]"),
+            "largest-not-mean": (MEAN, "tokens[:, 1:].amax(dim=1)"),
+            "median-not-mean": (MEAN, "tokens[:, 1:].median(dim=1).values"),
+            "largest-score-of-patches": ("head(read)", "head(tokens)[:, 1:].amax(dim=1)"),
+            **IN_BOTH,
+        },
+    ),
 }
 
 
@@ -661,35 +404,14 @@ def what_the_head_reads(Classifier) -> Message:
 
 # ------------------------------------------------------------------------------------ the rollout
 
-Table = Callable[[Tensor, float], Tensor]
 
-
-def carried(
-    one: Table,
-    backwards: bool = True,
-    column: bool = False,
-    some: Callable[[list], list] = lambda maps: maps,
-) -> Callable[[list[Tensor], float, int], Tensor]:
-    """A row carried through the tables of some layers, right unless it is told otherwise."""
-
-    def sources(maps: list[Tensor], own: float, token: int, start: Tensor | None = None) -> Tensor:
-        row = eye(maps[0])[token].expand(len(maps[0]), -1) if start is None else start
-        row = row[:, None]
-        chosen = some(maps)
-        for weights in reversed(chosen) if backwards else chosen:
-            table = one(weights, own)
-            row = row @ (table.mT if column else table)
-        return row[:, 0]
-
-    return sources
-
-
-def eye(weights: Tensor) -> Tensor:
-    return torch.eye(weights.shape[-1], dtype=weights.dtype)
-
-
-def table(weights: Tensor, own: float) -> Tensor:
-    return own * eye(weights) + (1 - own) * weights.mean(dim=1)
+def token_sources(maps: list[Tensor], own: float, token: int) -> Tensor:
+    unit = torch.eye(maps[0].shape[-1], dtype=maps[0].dtype)
+    row = unit[token].expand(len(maps[0]), 1, -1)
+    for weights in reversed(maps):
+        gathered = weights.mean(dim=1)
+        row = row @ (own * unit + (1 - own) * gathered)
+    return row[:, 0]
 
 
 def maps_share_and_token(case: Case) -> tuple[list[Tensor], float, int]:
@@ -699,74 +421,48 @@ def maps_share_and_token(case: Case) -> tuple[list[Tensor], float, int]:
     return maps, own, case.random.randrange(1, case["n"])
 
 
-def gathering(gather: Callable[[Tensor], Tensor]) -> Table:
-    """A table with another idea of what the heads gather."""
-    return lambda w, own: own * eye(w) + (1 - own) * gather(w)
-
-
-def added(maps: list[Tensor], own: float, token: int) -> Tensor:
-    return sum(table(weights, own)[:, token] for weights in maps)
-
-
-def row_of_sample(maps: list[Tensor], own: float, token: int) -> Tensor:
-    start = torch.zeros(maps[0].shape[0], maps[0].shape[-1], dtype=maps[0].dtype)
-    start[token] = 1
-    return carried(table)(maps, own, token, start)
-
-
-def own_of_start(maps: list[Tensor], own: float, token: int) -> Tensor:
-    row = start = eye(maps[0])[token].expand(len(maps[0]), -1)
-    for weights in reversed(maps):
-        row = own * start + (1 - own) * (row[:, None] @ weights.mean(dim=1))[:, 0]
-    return row
-
-
-def row_each_time(maps: list[Tensor], own: float, token: int) -> Tensor:
-    row = eye(maps[0])[token].expand(len(maps[0]), -1)
-    for weights in reversed(maps):
-        row = own * row + (1 - own) * weights.mean(dim=1)[:, token]
-    return row
-
-
-def own_everywhere(maps: list[Tensor], own: float, token: int) -> Tensor:
-    row = eye(maps[0])[token].expand(len(maps[0]), -1)
-    for weights in reversed(maps):
-        row = own + (1 - own) * (row[:, None] @ weights.mean(dim=1))[:, 0]
-    return row
-
-
-SOURCE_MISTAKES = {
-    "layers-from-the-first": carried(table, backwards=False),
-    "column-instead-of-row": carried(table, column=True),
-    "column-from-the-first": carried(table, backwards=False, column=True),
-    "own-and-rest-exchanged": carried(lambda w, own: table(w, 1 - own)),
-    "own-not-used": carried(lambda w, own: table(w, 0.5)),
-    "own-part-missing": carried(lambda w, own: (1 - own) * w.mean(dim=1)),
-    "gathered-alone": carried(lambda w, own: w.mean(dim=1)),
-    "rest-not-multiplied": carried(lambda w, own: own * eye(w) + w.mean(dim=1)),
-    "own-not-multiplied": carried(lambda w, own: eye(w) + (1 - own) * w.mean(dim=1)),
-    "both-not-multiplied": carried(lambda w, own: eye(w) + w.mean(dim=1)),
-    "heads-summed": carried(gathering(lambda w: w.sum(dim=1))),
-    "largest-of-heads": carried(gathering(lambda w: w.amax(dim=1))),
-    "first-head-alone": carried(gathering(lambda w: w[:, 0])),
-    "last-layer-alone": carried(table, some=lambda maps: maps[-1:]),
-    "first-layer-alone": carried(table, some=lambda maps: maps[:1]),
-    "last-layer-missing": carried(table, some=lambda maps: maps[:-1]),
-    "first-layer-missing": carried(table, some=lambda maps: maps[1:]),
-    "layers-added": added,
-    "layers-averaged": lambda maps, own, token: added(maps, own, token) / len(maps),
-    "always-class-token": lambda maps, own, token: carried(table)(maps, own, 0),
-    "whole-table-returned": lambda maps, own, token: torch.stack(
-        [carried(table)(maps, own, one) for one in range(maps[0].shape[-1])], dim=1
-    ),
-    "own-share-of-all": own_everywhere,
-    "sample-instead-of-token": row_of_sample,
-    "own-missing-in-last-layer": lambda maps, own, token: carried(table)(
-        maps[:-1], own, token, maps[-1].mean(dim=1)[:, token]
-    ),
-    "own-share-of-the-start": own_of_start,
-    "row-of-token-each-time": row_each_time,
-}
+START = "row = unit[token].expand(len(maps[0]), 1, -1)"
+STEP = "row @ (own * unit + (1 - own) * gathered)"
+ADDED = ("for", "start, row = row, 0\n    for", "row @", "row + start @")
+SOURCE_MISTAKES = patches(
+    token_sources,
+    {
+        "layers-from-the-first": ("reversed(maps)", "maps"),
+        "column-instead-of-row": ("gathered)", "gathered).mT"),
+        "column-from-the-first": ("reversed(maps)", "maps", "gathered)", "gathered).mT"),
+        "own-and-rest-exchanged": ("own * unit + (1 - own)", "(1 - own) * unit + own"),
+        "own-not-used": ("own * unit + (1 - own)", "0.5 * unit + 0.5"),
+        "own-part-missing": ("own * unit + ", ""),
+        "gathered-alone": ("own * unit + (1 - own) * ", ""),
+        "rest-not-multiplied": ("(1 - own) * ", ""),
+        "own-not-multiplied": ("own * unit", "unit"),
+        "both-not-multiplied": ("own * unit + (1 - own) *", "unit +"),
+        "heads-summed": ("mean(", "sum("),
+        "largest-of-heads": ("mean(", "amax("),
+        "first-head-alone": ("weights.mean(dim=1)", "weights[:, 0]"),
+        "last-layer-alone": ("reversed(maps)", "maps[-1:]"),
+        "first-layer-alone": ("reversed(maps)", "maps[:1]"),
+        "last-layer-missing": ("reversed(maps)", "reversed(maps[:-1])"),
+        "first-layer-missing": ("reversed(maps)", "reversed(maps[1:])"),
+        "layers-added": ADDED,
+        "layers-averaged": (*ADDED, "row[:, 0]", "row[:, 0] / len(maps)"),
+        "always-class-token": ("unit[token]", "unit[0]"),
+        "whole-table-returned": (START, "row = unit", "row[:, 0]", "row"),
+        "own-share-of-all": (STEP, "own + (1 - own) * row @ gathered"),
+        "sample-instead-of-token": (
+            START,
+            "row = unit.new_zeros(len(maps[0]), 1, len(unit))\n    row[token] = 1",
+        ),
+        "own-missing-in-last-layer": (
+            START,
+            "row = maps[-1].mean(dim=1)[:, token, None]",
+            "reversed(maps)",
+            "reversed(maps[:-1])",
+        ),
+        "own-share-of-the-start": (STEP, "own * unit[token] + (1 - own) * row @ gathered"),
+        "row-of-token-each-time": (STEP, "own * row + (1 - own) * gathered[:, token, None]"),
+    },
+)
 MATRIX_PRODUCTS = ("matmul", "__matmul__", "__rmatmul__", "bmm", "baddbmm", "mm", "einsum")
 MATRIX_PRODUCTS += ("tensordot", "matrix_power", "chain_matmul", "linalg_multi_dot", "multi_dot")
 
@@ -775,14 +471,14 @@ MATRIX_PRODUCTS += ("tensordot", "matrix_power", "chain_matmul", "linalg_multi_d
 def where_numbers_come_from(sources) -> Message:
     compared = same_function(
         sources,
-        carried(table),
+        token_sources,
         maps_share_and_token,
         mistakes=SOURCE_MISTAKES,
         gradients=False,
     )
     one = [Case(9).randn("b h n n").softmax(dim=-1)]
     got = run(sources, (one, 0.3, 0), ["maps", "own", "token"])
-    if difference(got, carried(table)(one, 0.3, 0)):
+    if difference(got, token_sources(one, 0.3, 0)):
         raise Wrong("one-layer-differs")
     maps, own, token = maps_share_and_token(Case(0))
     with Results() as results:
@@ -796,26 +492,11 @@ def where_numbers_come_from(sources) -> Message:
 # ------------------------------------------------------------------------------------- the shift
 
 
-def moved(images: Tensor, columns: int, axis: int = -1) -> Tensor:
-    """Shift along an axis; 0 comes in."""
-    size = images.shape[axis]
+def moved(images: Tensor, columns: int) -> Tensor:
+    size = images.shape[-1]
     places = torch.arange(size) - columns
     inside = (places >= 0) & (places < size)
-    result = images.index_select(axis, places.clamp(0, size - 1))
-    shape = [1] * images.ndim
-    shape[axis] = size
-    return result * inside.reshape(shape)
-
-
-def right_alone(images: Tensor, columns: int) -> Tensor:
-    result = images.roll(columns, -1)
-    result[..., :columns] = 0
-    return result
-
-
-def repeated_edge(images: Tensor, columns: int) -> Tensor:
-    size = images.shape[-1]
-    return images.index_select(-1, (torch.arange(size) - columns).clamp(0, size - 1))
+    return images[..., places.clamp(0, size - 1)] * inside
 
 
 class Trained(nn.Module):
@@ -848,23 +529,22 @@ def model_and_examples(case: Case) -> tuple[nn.Module, Tensor, Tensor]:
     return model, images, labels
 
 
-def share(hit: Callable[[Tensor, Tensor], Tensor]) -> Callable[..., float]:
-    """An accuracy with another idea of what is right."""
-
-    def measure(model: nn.Module, images: Tensor, labels: Tensor) -> float:
-        model.eval()
-        with torch.no_grad():
-            return hit(model(images), labels).double().mean().item()
-
-    return measure
+def share_of_hits(model: nn.Module, images: Tensor, labels: Tensor) -> float:
+    model.eval()
+    with torch.no_grad():
+        scores = model(images)
+    hits = scores.argmax(dim=-1) == labels
+    return hits.double().mean().item()
 
 
 @cache
-def digits_moved(columns: int, axis: int = -1) -> float:
+def digits_moved(columns: int, down: bool = False) -> float:
     """The accuracy of the digits model on moved test digits."""
     images, labels = load_digits()[1]
     model = load_shipped("digits").double()
-    return training.accuracy(model, (moved(images.double(), columns, axis), labels))
+    images = images.double()
+    images = moved(images.mT, columns).mT if down else moved(images, columns)
+    return training.accuracy(model, (images, labels))
 
 
 def measured(value: Any, columns: int) -> None:
@@ -879,60 +559,51 @@ def measured(value: Any, columns: int) -> None:
             1 - digits_moved(columns): "accuracy-is-error",
             digits_moved(0) - digits_moved(columns): "accuracy-is-loss",
             digits_moved(-columns): "moved-to-the-left",
-            digits_moved(columns, -2): "moved-down",
+            digits_moved(columns, down=True): "moved-down",
             digits_moved(3 - columns): message("moved-by", columns=3 - columns),
         },
     )
 
 
-def always_right(images: Tensor, columns: int) -> Tensor:
-    return moved(images, abs(columns))
-
-
-def left_over(images: Tensor, columns: int) -> Tensor:
-    """What a move within a clone leaves where paper should come in."""
-    places = torch.arange(images.shape[-1]) - columns
-    inside = (places >= 0) & (places < images.shape[-1])
-    return torch.where(inside, moved(images, columns), images)
-
-
-def one_column_more(images: Tensor, columns: int) -> Tensor:
-    return moved(images, columns + 1 if columns > 0 else columns)
-
-
-SHIFT_MISTAKES = {
-    "comes-back-at-other-side": lambda images, columns: images.roll(columns, -1),
-    "rolls-all-numbers": lambda images, columns: images.roll(columns),
-    "rolls-rows": lambda images, columns: images.roll(columns, -2),
-    "moves-to-the-left": lambda images, columns: moved(images, -columns),
-    "negative-moves-right-too": always_right,
-    "negative-needs-paper": right_alone,
-    "moves-down": lambda images, columns: moved(images, columns, -2),
-    "moves-channels": lambda images, columns: moved(images, columns, 1),
-    "edge-is-repeated": repeated_edge,
-    "old-columns-stay": left_over,
-    "one-column-more": one_column_more,
-    "paper-is-zero": lambda images, columns: (
-        moved(images, columns) + 1 - moved(torch.ones_like(images), columns)
-    ),
-}
-
-
-def hits(scores: Tensor, labels: Tensor) -> Tensor:
-    return scores.argmax(dim=-1) == labels
-
-
-ACCURACY_MISTAKES = {
-    "share-read-wrongly": share(lambda scores, labels: ~hits(scores, labels)),
-    "smallest-score": share(lambda scores, labels: scores.argmin(dim=-1) == labels),
-    "number-not-share": lambda *given: len(given[2]) * share(hits)(*given),
-    "percentage-not-share": lambda *given: 100 * share(hits)(*given),
-    "chance-not-hit": share(
-        lambda scores, labels: scores.softmax(dim=-1).gather(1, labels[:, None])
-    ),
-    "mean-score-not-hit": share(lambda scores, labels: scores.gather(1, labels[:, None])),
-    "rounded": lambda *given: round(share(hits)(*given), 2),
-}
+SHIFTED = "images[..., places.clamp(0, size - 1)] * inside"
+SHIFT_MISTAKES = patches(
+    moved,
+    {
+        "comes-back-at-other-side": (SHIFTED, "images.roll(columns, -1)"),
+        "rolls-all-numbers": (SHIFTED, "images.roll(columns)"),
+        "rolls-rows": (SHIFTED, "images.roll(columns, -2)"),
+        "moves-to-the-left": ("- columns", "+ columns"),
+        "negative-moves-right-too": ("- columns", "- abs(columns)"),
+        "negative-needs-paper": (
+            SHIFTED,
+            "images.roll(columns, -1) * (torch.arange(size) >= columns % size)",
+        ),
+        "moves-down": ("shape[-1]", "shape[-2]", "1)] * inside", "1), :] * inside[:, None]"),
+        "moves-channels": (
+            "shape[-1]",
+            "shape[1]",
+            SHIFTED,
+            "images[:, places.clamp(0, size - 1)] * inside[:, None, None]",
+        ),
+        "edge-is-repeated": (" * inside", ""),
+        "old-columns-stay": ("* inside", "* inside + images * ~inside"),
+        "one-column-more": ("- columns", "- columns - int(columns > 0)"),
+        "paper-is-zero": ("* inside", "* inside + ~inside"),
+    },
+)
+HITS = "scores.argmax(dim=-1) == labels"
+ACCURACY_MISTAKES = patches(
+    share_of_hits,
+    {
+        "share-read-wrongly": ("==", "!="),
+        "smallest-score": ("argmax", "argmin"),
+        "number-not-share": ("mean()", "sum()"),
+        "percentage-not-share": ("return", "return 100 *"),
+        "chance-not-hit": (HITS, "scores.softmax(dim=-1).gather(1, labels[:, None])"),
+        "mean-score-not-hit": (HITS, "scores.gather(1, labels[:, None])"),
+        "rounded": ("hits.double().mean().item()", "round(hits.double().mean().item(), 2)"),
+    },
+)
 
 
 @exercise("07.7", "One pixel to the right")
@@ -958,7 +629,7 @@ def one_pixel_to_the_right(shifted, accuracy_of, one_pixel, two_pixels) -> Messa
         raise Wrong("training-mode")
     same_function(
         accuracy_of,
-        share(hits),
+        share_of_hits,
         model_and_examples,
         mistakes=ACCURACY_MISTAKES,
         forbidden=dict.fromkeys(("accuracy", "predict"), "write-accuracy-steps"),

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from itertools import product
-from types import SimpleNamespace
+from itertools import combinations
 from typing import Any
 
 import torch
@@ -211,86 +211,51 @@ def find_the_bug(healthy) -> Message:
 Ids = list[list[int]]
 
 
-def shifted(
-    read: Callable[[list[int]], list[int]] = lambda ids: [BEGIN, *ids],
-    said: Callable[[list[int]], list[int]] = lambda ids: [*ids, END],
-    filled: Callable[[Ids], Tensor] = pad,
-) -> Callable[[Ids], tuple[Tensor, Tensor]]:
-    """What is read and what must be said, made otherwise."""
-    return lambda targets: (
-        filled([read(ids) for ids in targets]),
-        filled([said(ids) for ids in targets]),
-    )
+def shifted(targets: Ids) -> tuple[Tensor, Tensor]:
+    read = [[BEGIN, *ids] for ids in targets]
+    said = [[*ids, END] for ids in targets]
+    return pad(read), pad(said)
 
 
-def whole(ids: list[int]) -> list[int]:
-    return [BEGIN, *ids, END]
-
-
-def cut(targets: Ids) -> tuple[Tensor, Tensor]:
-    """The chapter's way: pad first, then leave out the last and the first column."""
-    rows = pad([whole(ids) for ids in targets])
-    return rows[:, :-1], rows[:, 1:]
-
-
-def in_front(rows: Ids) -> Tensor:
-    return pad([row[::-1] for row in rows]).flip(1)
-
-
-def read_without_last(targets: Ids) -> tuple[Tensor, Tensor]:
-    rows = pad([whole(ids) for ids in targets])
-    return rows[:, :-1], rows[:, :-1]
-
-
-SHIFT_MISTAKES = {
-    "end-is-read": cut,
-    "said-not-shifted": [
-        shifted(said=lambda ids: [BEGIN, *ids]),
-        read_without_last,
-        shifted(read=whole, said=whole),
-        shifted(read=lambda ids: ids, said=lambda ids: ids),
-        shifted(read=lambda ids: [*ids, END]),
-        lambda targets: (shifted()(targets)[0], cut(targets)[0]),
-    ],
-    "said-shifted-twice": [
-        shifted(said=lambda ids: [*ids[1:], END]),
-        shifted(said=lambda ids: [*ids[1:], END, PADDING]),
-    ],
-    "begin-is-missing": shifted(read=lambda ids: ids, said=lambda ids: [*ids[1:], END]),
-    "end-is-missing": [
-        shifted(said=lambda ids: ids),
-        shifted(read=lambda ids: [BEGIN, *ids[:-1]], said=lambda ids: ids),
-    ],
-    "read-and-said-exchanged": lambda targets: shifted()(targets)[::-1],
-    "one-place-too-many": [
-        shifted(read=whole, said=lambda ids: [*ids, END, PADDING]),
-        shifted(read=lambda ids: [BEGIN, *ids, PADDING], said=lambda ids: [*ids, END, PADDING]),
-    ],
-    "padding-in-front": shifted(filled=in_front),
-    "rows-filled-with-end": shifted(filled=lambda rows: pad(rows, padding_id=END)),
-    "said-filled-with-minus-100": lambda targets: (
-        shifted()(targets)[0],
-        pad([[*ids, END] for ids in targets], padding_id=-100),
-    ),
-    "targets-are-sorted": [
-        lambda targets: shifted()(sorted(targets, key=len)),
-        lambda targets: shifted()(sorted(targets, key=len, reverse=True)),
-    ],
-    "last-id-is-missing": [
-        shifted(said=lambda ids: [*ids[:-1], END]),
-        shifted(said=lambda ids: [*ids[:-1], END, PADDING]),
-    ],
-    "end-at-the-last-place": lambda targets: (
-        shifted()(targets)[0],
-        F.pad(pad(targets), (0, 1), value=END),
-    ),
-    "begin-and-end-exchanged": [
-        shifted(read=lambda ids: [END, *ids]),
-        shifted(read=lambda ids: [END, *ids], said=lambda ids: [*ids, BEGIN]),
-        shifted(said=lambda ids: [*ids, BEGIN]),
-    ],
-    "said-is-turned": shifted(said=lambda ids: [*ids[::-1], END]),
-}
+READ, SAID, WHOLE = "[BEGIN, *ids]", "[*ids, END]", "[BEGIN, *ids, END]"
+BOTH = "pad(read), pad(said)"
+SHIFT_MISTAKES = patches(
+    shifted,
+    {
+        "end-is-read": (READ, WHOLE, "pad(read)", "pad(read)[:, :-1]"),
+        "said-not-shifted": [
+            (SAID, READ),
+            (READ, WHOLE, SAID, WHOLE, BOTH, "pad(read)[:, :-1], pad(said)[:, :-1]"),
+            (READ, WHOLE, SAID, WHOLE),
+            (READ, "ids", SAID, "ids"),
+            (READ, SAID),
+            (SAID, WHOLE, "pad(said)", "pad(said)[:, :-1]"),
+        ],
+        "said-shifted-twice": [(SAID, "[*ids[1:], END]"), (SAID, "[*ids[1:], END, PADDING]")],
+        "begin-is-missing": (READ, "ids", SAID, "[*ids[1:], END]"),
+        "end-is-missing": [(SAID, "ids"), (READ, "[BEGIN, *ids[:-1]]", SAID, "ids")],
+        "read-and-said-exchanged": (BOTH, "pad(said), pad(read)"),
+        "one-place-too-many": [
+            (READ, WHOLE, SAID, "[*ids, END, PADDING]"),
+            (READ, "[BEGIN, *ids, PADDING]", SAID, "[*ids, END, PADDING]"),
+        ],
+        "padding-in-front": (BOTH, "pad(read, left=True), pad(said, left=True)"),
+        "rows-filled-with-end": (BOTH, "pad(read, END), pad(said, END)"),
+        "said-filled-with-minus-100": ("pad(said)", "pad(said, -100)"),
+        "targets-are-sorted": [
+            ("in targets", "in sorted(targets, key=len)"),
+            ("in targets", "in sorted(targets, key=len, reverse=True)"),
+        ],
+        "last-id-is-missing": [(SAID, "[*ids[:-1], END]"), (SAID, "[*ids[:-1], END, PADDING]")],
+        "end-at-the-last-place": ("pad(said)", "F.pad(pad(targets), (0, 1), value=END)"),
+        "begin-and-end-exchanged": [
+            (READ, "[END, *ids]"),
+            (READ, "[END, *ids]", SAID, "[*ids, BEGIN]"),
+            (SAID, "[*ids, BEGIN]"),
+        ],
+        "said-is-turned": (SAID, "[*ids[::-1], END]"),
+    },
+)
 
 
 def targets_of(case: Case) -> tuple[Ids]:
@@ -302,11 +267,11 @@ def targets_of(case: Case) -> tuple[Ids]:
 @exercise("10.4", "What is read, what must be said")
 def what_is_read(read_and_said) -> Message:
     compared = same_function(
-        read_and_said, shifted(), targets_of, mistakes=SHIFT_MISTAKES, gradients=False
+        read_and_said, shifted, targets_of, mistakes=SHIFT_MISTAKES, gradients=False
     )
     one = [[7, 5, 9]]
     got = run(read_and_said, ([*one],), ["targets"])
-    if any(not torch.equal(a, b) for a, b in zip(got, shifted()(one), strict=True)):
+    if any(not torch.equal(a, b) for a, b in zip(got, shifted(one), strict=True)):
         raise Wrong("one-target-differs")
     return compared
 
@@ -319,16 +284,14 @@ class RightBlock(nn.Module):
 
     def __init__(self, embed_dim: int, num_heads: int, mlp_dim: int):
         super().__init__()
-        self.norm1, self.attn = nn.LayerNorm(embed_dim), MultiHeadAttention(embed_dim, num_heads)
-        self.norm2, self.text_attn = (
-            nn.LayerNorm(embed_dim),
-            MultiHeadAttention(embed_dim, num_heads),
-        )
-        self.norm3, self.image_attn = (
-            nn.LayerNorm(embed_dim),
-            MultiHeadAttention(embed_dim, num_heads),
-        )
-        self.norm4, self.mlp = nn.LayerNorm(embed_dim), FeedForward(embed_dim, mlp_dim)
+        self.norm1 = nn.LayerNorm(embed_dim)
+        self.attn = MultiHeadAttention(embed_dim, num_heads)
+        self.norm2 = nn.LayerNorm(embed_dim)
+        self.text_attn = MultiHeadAttention(embed_dim, num_heads)
+        self.norm3 = nn.LayerNorm(embed_dim)
+        self.image_attn = MultiHeadAttention(embed_dim, num_heads)
+        self.norm4 = nn.LayerNorm(embed_dim)
+        self.mlp = FeedForward(embed_dim, mlp_dim)
 
     def forward(
         self,
@@ -338,147 +301,73 @@ class RightBlock(nn.Module):
         attn_mask: Tensor | None = None,
         text_mask: Tensor | None = None,
     ) -> Tensor:
-        return in_a_row(self, x, text, image, attn_mask, text_mask)
+        read = self.norm1(x)
+        x = x + self.attn(read, attn_mask=attn_mask)
+        read = self.norm2(x)
+        x = x + self.text_attn(read, text, text_mask)
+        read = self.norm3(x)
+        x = x + self.image_attn(read, image)
+        read = self.norm4(x)
+        return x + self.mlp(read)
 
 
-def in_a_row(part: Any, x: Tensor, text: Tensor, image: Tensor, own: Any, across: Any) -> Tensor:
-    x = x + part.attn(part.norm1(x), attn_mask=own)
-    x = x + part.text_attn(part.norm2(x), text, across)
-    x = x + part.image_attn(part.norm3(x), image)
-    return x + part.mlp(part.norm4(x))
-
-
-def image_first(p: Any, x: Tensor, text: Tensor, image: Tensor, own: Any, across: Any) -> Tensor:
-    x = x + p.attn(p.norm1(x), attn_mask=own)
-    x = x + p.image_attn(p.norm3(x), image)
-    x = x + p.text_attn(p.norm2(x), text, across)
-    return x + p.mlp(p.norm4(x))
-
-
-def beside(p: Any, x: Tensor, text: Tensor, image: Tensor, own: Any, across: Any) -> Tensor:
-    x = x + p.attn(p.norm1(x), attn_mask=own)
-    x = x + p.text_attn(p.norm2(x), text, across) + p.image_attn(p.norm3(x), image)
-    return x + p.mlp(p.norm4(x))
-
-
-def post_norm(p: Any, x: Tensor, text: Tensor, image: Tensor, own: Any, across: Any) -> Tensor:
-    x = p.norm1(x + p.attn(x, attn_mask=own))
-    x = p.norm2(x + p.text_attn(x, text, across))
-    x = p.norm3(x + p.image_attn(x, image))
-    return p.norm4(x + p.mlp(x))
-
-
-def from_norms(p: Any, x: Tensor, text: Tensor, image: Tensor, own: Any, across: Any) -> Tensor:
-    x = p.norm1(x)
-    x = p.norm2(x + p.attn(x, attn_mask=own))
-    x = p.norm3(x + p.text_attn(x, text, across))
-    x = p.norm4(x + p.image_attn(x, image))
-    return x + p.mlp(x)
-
-
-def without_feed(p: Any, x: Tensor, text: Tensor, image: Tensor, own: Any, across: Any) -> Tensor:
-    x = x + p.attn(p.norm1(x), attn_mask=own)
-    x = x + p.text_attn(p.norm2(x), text, across)
-    return x + p.image_attn(p.norm3(x), image)
-
-
-def block_with(forward: Callable[..., Tensor]) -> Callable[..., nn.Module]:
-    """A block with the right parts and another forward."""
-
-    def run_forward(self, x, text, image, attn_mask=None, text_mask=None) -> Tensor:
-        return forward(self, x, text, image, attn_mask, text_mask)
-
-    return type("Block", (RightBlock,), {"forward": run_forward})
-
-
-def renamed(**names: str) -> Callable[..., nn.Module]:
-    """A block in which a part is taken for another one."""
-
-    def forward(self, *given: Any) -> Tensor:
-        parts = {name: part for name, part in self.named_children()}
-        parts |= {name: getattr(self, taken) for name, taken in names.items()}
-        return in_a_row(SimpleNamespace(**parts), *given)
-
-    return block_with(forward)
-
-
-def other_inputs(change: Callable[..., tuple]) -> Callable[..., nn.Module]:
-    """A block whose parts are given something else."""
-    return block_with(lambda self, *given: in_a_row(self, *change(*given)))
-
-
-def normed(of_text: bool, of_image: bool) -> Callable[..., nn.Module]:
-    """A block that normalises sources, too."""
-
-    def forward(p: Any, x: Tensor, text: Tensor, image: Tensor, own: Any, across: Any) -> Tensor:
-        text = p.norm2(text) if of_text else text
-        image = p.norm3(image) if of_image else image
-        return in_a_row(p, x, text, image, own, across)
-
-    return block_with(forward)
-
-
-def added(*parts: bool) -> Callable[..., nn.Module]:
-    """A block in which only some of the four parts are added to the stream."""
-
-    def forward(p: Any, x: Tensor, text: Tensor, image: Tensor, own: Any, across: Any) -> Tensor:
-        steps = (
-            lambda x: p.attn(p.norm1(x), attn_mask=own),
-            lambda x: p.text_attn(p.norm2(x), text, across),
-            lambda x: p.image_attn(p.norm3(x), image),
-            lambda x: p.mlp(p.norm4(x)),
-        )
-        for step, add in zip(steps, parts, strict=True):
-            x = x + step(x) if add else step(x)
-        return x
-
-    return block_with(forward)
-
-
-BLOCK_MISTAKES = {
-    "sources-are-exchanged": other_inputs(
-        lambda x, text, image, own, across: (x, image, text, own, None)
-    ),
-    "text-asked-twice": other_inputs(
-        lambda x, text, image, own, across: (x, text, text, own, across)
-    ),
-    "image-asked-twice": other_inputs(
-        lambda x, text, image, own, across: (x, image, image, own, None)
-    ),
-    "sources-never-asked": [
-        other_inputs(lambda x, text, image, own, across: (x, None, None, own, None)),
-        other_inputs(lambda x, text, image, own, across: (x, None, image, own, None)),
-        other_inputs(lambda x, text, image, own, across: (x, text, None, own, across)),
-    ],
-    "own-mask-not-used": other_inputs(
-        lambda x, text, image, own, across: (x, text, image, None, across)
-    ),
-    "text-mask-not-used": other_inputs(
-        lambda x, text, image, own, across: (x, text, image, own, None)
-    ),
-    "always-causal": other_inputs(
-        lambda x, text, image, own, across: (x, text, image, causal_mask(x.shape[1]), across)
-    ),
-    "norm-at-the-end": block_with(lambda p, *given: p.norm4(in_a_row(p, *given))),
-    "image-before-text": block_with(image_first),
-    "sources-side-by-side": block_with(beside),
-    "post-norm-instead": block_with(post_norm),
-    "stream-not-added": [
-        added(*kept) for kept in product((True, False), repeat=4) if not all(kept)
-    ],
-    "sums-from-norm": block_with(from_norms),
-    "sources-are-normed": [normed(True, True), normed(True, False), normed(False, True)],
-    "feed-forward-is-missing": block_with(without_feed),
-    "one-norm-for-all": renamed(norm2="norm1", norm3="norm1", norm4="norm1"),
-    "source-layers-exchanged": [
-        renamed(text_attn="image_attn", image_attn="text_attn"),
-        renamed(text_attn="image_attn", image_attn="text_attn", norm2="norm3", norm3="norm2"),
-    ],
-    "one-layer-for-both-sources": [
-        renamed(image_attn="text_attn"),
-        renamed(text_attn="image_attn"),
-    ],
-}
+TEXT, IMAGE, END_STEP = "(read, text, text_mask)", "(read, image)", "x + self.mlp(read)"
+TEXT_STEP = f"self.norm2(x)\n        x = x + self.text_attn{TEXT}"
+IMAGE_STEP = f"self.norm3(x)\n        x = x + self.image_attn{IMAGE}"
+EXCHANGED = ("text_attn(", "other(", "image_attn(", "text_attn(", "other(", "image_attn(")
+PARTS = ("attn", "text_attn", "image_attn", "mlp")
+POST_NORM = """
+        x = self.norm1(x + self.attn(x, attn_mask=attn_mask))
+        x = self.norm2(x + self.text_attn(x, text, text_mask))
+        x = self.norm3(x + self.image_attn(x, image))
+        return self.norm4(x + self.mlp(x))
+"""
+BLOCK_MISTAKES = patches(
+    RightBlock,
+    {
+        "sources-are-exchanged": (TEXT, "(read, image, None)", IMAGE, "(read, text)"),
+        "text-asked-twice": (IMAGE, "(read, text)"),
+        "image-asked-twice": (TEXT, IMAGE),
+        "sources-never-asked": [
+            (TEXT, "(read)", IMAGE, "(read)"),
+            (TEXT, "(read)"),
+            (IMAGE, "(read)"),
+        ],
+        "own-mask-not-used": (", attn_mask=attn_mask", ""),
+        "text-mask-not-used": (TEXT, "(read, text)"),
+        "always-causal": ("=attn_mask", "=causal_mask(x.shape[1])"),
+        "norm-at-the-end": (END_STEP, f"self.norm4({END_STEP})"),
+        "image-before-text": (TEXT_STEP, "first", IMAGE_STEP, TEXT_STEP, "first", IMAGE_STEP),
+        "sources-side-by-side": (
+            TEXT,
+            f"{TEXT} + self.image_attn(self.norm3(x), image)",
+            IMAGE_STEP,
+            "None",
+        ),
+        "post-norm-instead": ("        read = self.norm1(x)\n", POST_NORM),
+        "stream-not-added": [
+            tuple(text for part in lost for text in (f"x + self.{part}(", f"self.{part}("))
+            for number in range(len(PARTS))
+            for lost in combinations(PARTS, number + 1)
+        ],
+        "sums-from-norm": ("x + ", "read + "),
+        "sources-are-normed": [
+            (TEXT, "(read, self.norm2(text), text_mask)", IMAGE, "(read, self.norm3(image))"),
+            (TEXT, "(read, self.norm2(text), text_mask)"),
+            (IMAGE, "(read, self.norm3(image))"),
+        ],
+        "feed-forward-is-missing": (END_STEP, "x"),
+        "one-norm-for-all": ("norm2(", "norm1(", "norm3(", "norm1(", "norm4(", "norm1("),
+        "source-layers-exchanged": [
+            EXCHANGED,
+            (*EXCHANGED, "norm2(", "norm(", "norm3(", "norm2(", "norm(", "norm3("),
+        ],
+        "one-layer-for-both-sources": [
+            ("image_attn(", "text_attn("),
+            ("text_attn(", "image_attn("),
+        ],
+    },
+)
 
 
 def stream_and_sources(masks: bool) -> Callable[[Case], tuple[Any, ...]]:
@@ -517,99 +406,58 @@ def block_with_two_sources(TwoSources) -> Message:
 # ---------------------------------------------------------------------------------------- the loss
 
 
-def smoothed(
-    mix: Callable[[Tensor, Tensor, float], Tensor] = lambda right, logs, s: (
-        (1 - s) * right + s * -logs.mean(dim=-1)
-    ),
-    logs_of: Callable[[Tensor], Tensor] = lambda scores: scores.log_softmax(dim=-1),
-    average: Callable[[Tensor, Tensor], Tensor] = lambda losses, counts: (
-        (losses * counts).sum() / counts.sum()
-    ),
-    counts: Callable[[Tensor], Tensor] = lambda said: said != PADDING,
-) -> Callable[[Tensor, Tensor, float], Tensor]:
-    """The loss with one step done in another way."""
-
-    def smoothed_loss(scores: Tensor, said: Tensor, smoothing: float) -> Tensor:
-        logs = logs_of(scores)
-        right = -logs.gather(-1, said[..., None])[..., 0]
-        return average(mix(right, logs, smoothing), counts(said).to(scores.dtype))
-
-    return smoothed_loss
+def smoothed(scores: Tensor, said: Tensor, smoothing: float) -> Tensor:
+    logs = scores.log_softmax(dim=-1)
+    right = -logs.gather(-1, said[..., None])[..., 0]
+    spread = -logs.mean(dim=-1)
+    losses = (1 - smoothing) * right + smoothing * spread
+    counts = (said != PADDING).to(scores.dtype)
+    return (losses * counts).sum() / counts.sum()
 
 
-def others_only(right: Tensor, logs: Tensor, s: float) -> Tensor:
-    v = logs.shape[-1]
-    return (1 - s) * right + s / (v - 1) * (-logs.sum(dim=-1) - right)
-
-
-def uniform_everywhere(scores: Tensor, said: Tensor, smoothing: float) -> Tensor:
-    logs, counts = scores.log_softmax(dim=-1), said != PADDING
-    right = -logs.gather(-1, said[..., None])[..., 0][counts].mean()
-    return (1 - smoothing) * right - smoothing * logs.mean()
-
-
-LOSS_MISTAKES = {
-    "no-smoothing": smoothed(mix=lambda right, logs, s: right),
-    "padding-is-counted": smoothed(average=lambda losses, counts: losses.mean()),
-    "divided-by-padding-too": smoothed(average=lambda losses, counts: (losses * counts).mean()),
-    "losses-are-summed": smoothed(average=lambda losses, counts: (losses * counts).sum()),
-    "mean-by-sentence": smoothed(
-        average=lambda losses, counts: ((losses * counts).sum(dim=1) / counts.sum(dim=1)).mean()
-    ),
-    "only-padding-counted": smoothed(
-        average=lambda losses, counts: (losses * (1 - counts)).sum() / (1 - counts).sum()
-    ),
-    "shares-exchanged": smoothed(
-        mix=lambda right, logs, s: s * right + (1 - s) * -logs.mean(dim=-1)
-    ),
-    "both-shares-are-smoothing": smoothed(
-        mix=lambda right, logs, s: s * right - s * logs.mean(dim=-1)
-    ),
-    "spread-over-the-others": smoothed(mix=others_only),
-    "smoothing-not-divided": smoothed(
-        mix=lambda right, logs, s: (1 - s) * right - s * logs.sum(-1)
-    ),
-    "spread-is-added": smoothed(mix=lambda right, logs, s: right - s * logs.mean(dim=-1)),
-    "spread-is-missing": smoothed(mix=lambda right, logs, s: (1 - s) * right),
-    "right-id-counted-twice": smoothed(
-        mix=lambda right, logs, s: (1 - s + s / logs.shape[-1]) * right - s * logs.mean(dim=-1)
-    ),
-    "loss-by-number-of-pairs": smoothed(
-        average=lambda losses, counts: (losses * counts).sum() / len(counts)
-    ),
-    "spread-without-padding-id": [
-        smoothed(mix=lambda right, logs, s: (1 - s) * right - s * logs[..., 1:].mean(dim=-1)),
-        smoothed(
-            mix=lambda right, logs, s: (
-                (1 - s) * right - s / logs.shape[-1] * logs[..., 1:].sum(dim=-1)
-            )
+MIX, AVERAGE = (
+    "(1 - smoothing) * right + smoothing * spread",
+    "(losses * counts).sum() / counts.sum()",
+)
+LOGS, SPREAD = "log_softmax(dim=-1)", "-logs.mean(dim=-1)"
+LOSS_MISTAKES = patches(
+    smoothed,
+    {
+        "no-smoothing": (MIX, "right"),
+        "padding-is-counted": (AVERAGE, "losses.mean()"),
+        "divided-by-padding-too": (AVERAGE, "(losses * counts).mean()"),
+        "losses-are-summed": (" / counts.sum()", ""),
+        "mean-by-sentence": (AVERAGE, "((losses * counts).sum(dim=1) / counts.sum(dim=1)).mean()"),
+        "only-padding-counted": ("!= PADDING", "== PADDING"),
+        "shares-exchanged": (MIX, "smoothing * right + (1 - smoothing) * spread"),
+        "both-shares-are-smoothing": ("(1 - smoothing)", "smoothing"),
+        "spread-over-the-others": (SPREAD, "(-logs.sum(dim=-1) - right) / (logs.shape[-1] - 1)"),
+        "smoothing-not-divided": (SPREAD, "-logs.sum(dim=-1)"),
+        "spread-is-added": ("(1 - smoothing) * ", ""),
+        "spread-is-missing": (" + smoothing * spread", ""),
+        "right-id-counted-twice": (
+            "(1 - smoothing)",
+            "(1 - smoothing + smoothing / logs.shape[-1])",
         ),
-    ],
-    "special-ids-not-counted": smoothed(counts=lambda said: said > UNKNOWN),
-    "end-not-counted": smoothed(counts=lambda said: (said != PADDING) & (said != END)),
-    "smoothing-is-fixed": smoothed(
-        mix=lambda right, logs, s: 0.9 * right - 0.1 * logs.mean(dim=-1)
-    ),
-    "spread-has-wrong-sign": smoothed(
-        mix=lambda right, logs, s: (1 - s) * right + s * logs.mean(dim=-1)
-    ),
-    "spread-over-padding-places": uniform_everywhere,
-    "minus-is-missing": smoothed(
-        average=lambda losses, counts: -(losses * counts).sum() / counts.sum()
-    ),
-    "no-logarithm": smoothed(logs_of=lambda scores: scores.softmax(dim=-1)),
-    "scores-as-logarithms": smoothed(logs_of=lambda scores: scores),
-    "loss-softmax-over-places": smoothed(logs_of=lambda scores: scores.log_softmax(dim=1)),
-    "smoothed-softmax-twice": smoothed(
-        logs_of=lambda scores: scores.softmax(dim=-1).log_softmax(dim=-1)
-    ),
-    "logarithm-of-base-2": smoothed(
-        logs_of=lambda scores: scores.log_softmax(dim=-1) / torch.tensor(2.0).log().item()
-    ),
-    "logarithm-of-base-10": smoothed(
-        logs_of=lambda scores: scores.log_softmax(dim=-1) / torch.tensor(10.0).log().item()
-    ),
-}
+        "loss-by-number-of-pairs": ("/ counts.sum()", "/ len(counts)"),
+        "spread-without-padding-id": [
+            (SPREAD, "-logs[..., 1:].mean(dim=-1)"),
+            (SPREAD, "-logs[..., 1:].sum(dim=-1) / logs.shape[-1]"),
+        ],
+        "special-ids-not-counted": ("said != PADDING", f"said > {UNKNOWN}"),
+        "end-not-counted": ("said != PADDING", "(said != PADDING) & (said != END)"),
+        "smoothing-is-fixed": (MIX, "0.9 * right + 0.1 * spread"),
+        "spread-has-wrong-sign": (SPREAD, "logs.mean(dim=-1)"),
+        "spread-over-padding-places": (SPREAD, "-logs.mean()"),
+        "minus-is-missing": ("return ", "return -"),
+        "no-logarithm": (LOGS, "softmax(dim=-1)"),
+        "scores-as-logarithms": (f".{LOGS}", ""),
+        "loss-softmax-over-places": (LOGS, "log_softmax(dim=1)"),
+        "smoothed-softmax-twice": (LOGS, f"softmax(dim=-1).{LOGS}"),
+        "logarithm-of-base-2": (LOGS, f"{LOGS} / {math.log(2)}"),
+        "logarithm-of-base-10": (LOGS, f"{LOGS} / {math.log(10)}"),
+    },
+)
 
 
 def scores_and_said(case: Case) -> tuple[Tensor, Tensor, float]:
@@ -630,7 +478,7 @@ def scores_and_said(case: Case) -> tuple[Tensor, Tensor, float]:
 def loss_of_the_paper(smoothed_loss) -> Message:
     return same_function(
         smoothed_loss,
-        smoothed(),
+        smoothed,
         scores_and_said,
         mistakes=LOSS_MISTAKES,
         forbidden=dict.fromkeys(
@@ -658,68 +506,39 @@ class Watched(Transformer):
 
 
 def next_log_probabilities(model: Transformer, source: Tensor, beginnings: Tensor) -> Tensor:
-    memory = model.encode(source[None])
-    return scores_of(model, memory, beginnings)[:, -1].log_softmax(dim=-1)
+    memory = model.encode(source[None]).expand(len(beginnings), -1, -1)
+    scores = model.decode(beginnings, memory)
+    logs = scores.log_softmax(dim=-1)
+    return logs[:, -1]
 
 
-def scores_of(model: Transformer, memory: Tensor, beginnings: Tensor) -> Tensor:
-    return model.decode(beginnings, memory.expand(len(beginnings), -1, -1))
-
-
-def saying(
-    read: Callable[[Tensor], Tensor], place: int = -1
-) -> Callable[[Transformer, Tensor, Tensor], Tensor]:
-    """What is made of the scores otherwise."""
-
-    def next_ones(model: Transformer, source: Tensor, beginnings: Tensor) -> Tensor:
-        return read(scores_of(model, model.encode(source[None]), beginnings)[:, place])
-
-    return next_ones
-
-
-def of_other_beginnings(change: Callable[[Tensor], Tensor]) -> Callable[..., Tensor]:
-    return lambda model, source, beginnings: next_log_probabilities(
-        model, source, change(beginnings)
-    )
-
-
-def with_the_beginning(logs: Tensor, beginnings: Tensor) -> Tensor:
-    """The logarithms of the last place, with those of the beginning's own tokens added."""
-    own = logs[:, :-1].gather(-1, beginnings[:, 1:, None])[..., 0]
-    return logs[:, -1] + own.sum(dim=1, keepdim=True)
-
-
-NEXT_MISTAKES = {
-    "scores-not-logarithms": saying(lambda scores: scores),
-    "probabilities-not-logarithms": saying(lambda scores: scores.softmax(dim=-1)),
-    "log-of-bare-scores": saying(lambda scores: scores.log()),
-    "softmax-over-beginnings": saying(lambda scores: scores.log_softmax(dim=0)),
-    "normed-over-everything": saying(
-        lambda scores: scores.flatten().log_softmax(0).view_as(scores)
-    ),
-    "place-is-first": saying(lambda scores: scores.log_softmax(dim=-1), place=0),
-    "place-before-last": of_other_beginnings(lambda ids: ids[:, :-1]),
-    "only-last-token-read": of_other_beginnings(lambda ids: ids[:, -1:]),
-    "begin-put-in-front": of_other_beginnings(lambda ids: F.pad(ids, (1, 0), value=BEGIN)),
-    "source-is-turned": lambda model, source, beginnings: next_log_probabilities(
-        model, source.flip(0), beginnings
-    ),
-    "begin-is-cut-off": of_other_beginnings(lambda ids: ids[:, 1:]),
-    "whole-beginning-scored": lambda model, source, beginnings: with_the_beginning(
-        scores_of(model, model.encode(source[None]), beginnings).log_softmax(dim=-1), beginnings
-    ),
-    "softmax-over-the-places": lambda model, source, beginnings: scores_of(
-        model, model.encode(source[None]), beginnings
-    ).log_softmax(dim=1)[:, -1],
-    "padding-forbidden": saying(
-        lambda scores: scores.index_fill(-1, torch.tensor([PADDING]), -torch.inf).log_softmax(
-            dim=-1
-        )
-    ),
-    "mean-over-places": lambda model, source, beginnings: (
-        scores_of(model, model.encode(source[None]), beginnings).mean(dim=1).log_softmax(dim=-1)
-    ),
-}
+DECODE, LAST = "decode(beginnings", "logs[:, -1]"
+NEXT_MISTAKES = patches(
+    next_log_probabilities,
+    {
+        "scores-not-logarithms": (f".{LOGS}", ""),
+        "probabilities-not-logarithms": (LOGS, "softmax(dim=-1)"),
+        "log-of-bare-scores": (LOGS, "log()"),
+        "softmax-over-beginnings": (LOGS, "log_softmax(dim=0)"),
+        "normed-over-everything": (
+            LAST,
+            "scores[:, -1].flatten().log_softmax(dim=0).view(len(scores), -1)",
+        ),
+        "place-is-first": (LAST, "logs[:, 0]"),
+        "place-before-last": (DECODE, "decode(beginnings[:, :-1]"),
+        "only-last-token-read": (DECODE, "decode(beginnings[:, -1:]"),
+        "begin-put-in-front": (DECODE, "decode(F.pad(beginnings, (1, 0), value=BEGIN)"),
+        "source-is-turned": ("source[None]", "source.flip(0)[None]"),
+        "begin-is-cut-off": (DECODE, "decode(beginnings[:, 1:]"),
+        "whole-beginning-scored": (
+            LAST,
+            f"{LAST} + logs[:, :-1].gather(-1, beginnings[:, 1:, None]).sum(dim=1)",
+        ),
+        "softmax-over-the-places": (LOGS, "log_softmax(dim=1)"),
+        "padding-forbidden": (LOGS, f"index_fill(-1, torch.tensor([PADDING]), -torch.inf).{LOGS}"),
+        "mean-over-places": (LAST, "scores.mean(dim=1).log_softmax(dim=-1)"),
+    },
+)
 
 
 def model_and_beginnings(case: Case) -> tuple[Transformer, Tensor, Tensor]:

@@ -16,6 +16,7 @@ from checks.engine.functions import Trials, same_function
 from checks.engine.guesses import same_number, same_shape
 from checks.engine.message import Message, message
 from checks.engine.modules import same_module
+from checks.engine.patches import Patch, patches
 from checks.engine.verdict import exercise, open_exercise
 from utils.modern_decoder import GroupedQueryAttention
 
@@ -58,34 +59,26 @@ def gated(x: Tensor, wide: Tensor, narrow: Tensor, bend: Callable) -> Tensor:
     return (bend(gate) * value) @ narrow.T
 
 
-def from_halves(join: Callable) -> Callable[..., Tensor]:
-    """A feed-forward that makes something else of its gate and its value."""
-
-    def wrong(x: Tensor, wide: Tensor, narrow: Tensor, bend: Callable) -> Tensor:
-        gate, value = (x @ wide.T).chunk(2, dim=-1)
-        return join(gate, value, bend) @ narrow.T
-
-    return wrong
-
-
-def rows_in_turn(x: Tensor, wide: Tensor, narrow: Tensor, bend: Callable) -> Tensor:
-    inner = x @ wide.T
-    return (bend(inner[..., 0::2]) * inner[..., 1::2]) @ narrow.T
-
-
-GATE_MISTAKES = {
-    "gate-and-value-exchanged": from_halves(lambda gate, value, bend: gate * bend(value)),
-    "both-are-bent": from_halves(lambda gate, value, bend: bend(gate) * bend(value)),
-    "nothing-is-bent": from_halves(lambda gate, value, bend: gate * value),
-    "product-is-bent": from_halves(lambda gate, value, bend: bend(gate * value)),
-    "gate-is-added": from_halves(lambda gate, value, bend: bend(gate) + value),
-    "value-is-missing": from_halves(lambda gate, value, bend: bend(gate)),
-    "gate-is-missing": from_halves(lambda gate, value, bend: value),
-    "bend-is-always-silu": from_halves(lambda gate, value, bend: F.silu(gate) * value),
-    "bend-is-always-sigmoid": from_halves(lambda gate, value, bend: torch.sigmoid(gate) * value),
-    "gate-times-itself": from_halves(lambda gate, value, bend: gate * bend(gate) * value),
-    "rows-taken-in-turn": rows_in_turn,
-}
+PRODUCT = "(bend(gate) * value)"
+GATE_MISTAKES = patches(
+    gated,
+    {
+        "gate-and-value-exchanged": (PRODUCT, "(gate * bend(value))"),
+        "both-are-bent": ("* value", "* bend(value)"),
+        "nothing-is-bent": ("bend(gate)", "gate"),
+        "product-is-bent": (PRODUCT, "bend(gate * value)"),
+        "gate-is-added": ("* value", "+ value"),
+        "value-is-missing": (" * value", ""),
+        "gate-is-missing": ("bend(gate) * ", ""),
+        "bend-is-always-silu": ("bend(gate)", "F.silu(gate)"),
+        "bend-is-always-sigmoid": ("bend(gate)", "gate.sigmoid()"),
+        "gate-times-itself": ("bend(gate)", "gate * bend(gate)"),
+        "rows-taken-in-turn": (
+            "(x @ wide.T).chunk(2, dim=-1)",
+            "(x @ part.T for part in (wide[::2], wide[1::2]))",
+        ),
+    },
+)
 
 
 @exercise("13.2", "A gate with one matrix")
@@ -108,83 +101,45 @@ def gate_with_one_matrix(gated_answer) -> Message:
 # ---------------------------------------------------------------------------------- the turning
 
 
-def turned(
-    x: Tensor,
-    angles: Tensor,
-    r: int,
-    neighbours: bool = False,
-    back: bool = False,
-) -> Tensor:
-    """Turn the first r numbers of x by angles (b, 1, n, r / 2)."""
-    part, rest = x[..., :r], x[..., r:]
-    if neighbours:
-        part = rearrange(part, "... (p two) -> ... (two p)", two=2)
-    first, second = part.chunk(2, dim=-1)
-    cos, sin = angles.cos(), -angles.sin() if back else angles.sin()
-    part = torch.cat([first * cos - second * sin, first * sin + second * cos], dim=-1)
-    if neighbours:
-        part = rearrange(part, "... (two p) -> ... (p two)", two=2)
-    return torch.cat([part, rest], dim=-1)
-
-
-def angles_of(
-    x: Tensor, positions: Tensor, r: int, base: float, power: float = 2.0, over: int = 0
-) -> Tensor:
-    pairs = torch.arange(r // 2, dtype=x.dtype)
-    return positions[:, None, :, None] * base ** (-power * pairs / (over or r))
-
-
 def rotate_part(x: Tensor, positions: Tensor, r: int, base: float) -> Tensor:
-    return turned(x, angles_of(x, positions, r, base), r)
+    pairs = torch.arange(r // 2, dtype=x.dtype)
+    angles = positions[:, None, :, None] * base ** (-2 * pairs / r)
+    angles = angles.repeat(1, 1, 1, 2)
+    part, rest = x[..., :r], x[..., r:]
+    first, second = part.chunk(2, dim=-1)
+    across = torch.cat([-second, first], dim=-1)
+    turned = part * angles.cos() + across * angles.sin()
+    return torch.cat([turned, rest], dim=-1)
 
 
-def whole_head(x: Tensor, positions: Tensor, r: int, base: float) -> Tensor:
-    d = x.shape[-1] // 2 * 2
-    return turned(x, angles_of(x, positions, d, base), d)
-
-
-def last_numbers(x: Tensor, positions: Tensor, r: int, base: float) -> Tensor:
-    part = turned(x[..., -r:], angles_of(x, positions, r, base), r)
-    return torch.cat([x[..., :-r], part], dim=-1)
-
-
-def rest_is_lost(x: Tensor, positions: Tensor, r: int, base: float) -> Tensor:
-    return rotate_part(x, positions, r, base)[..., :r]
-
-
-def with_angles(**changed: float) -> Callable[..., Tensor]:
-    return lambda x, t, r, base: turned(x, angles_of(x, t, r, base, **changed), r)
-
-
-def mixed_layout(x: Tensor, positions: Tensor, r: int, base: float) -> Tensor:
-    """Turn halves by angles that are laid out for neighbours."""
-    angles = angles_of(x, positions, r, base).repeat_interleave(2, dim=-1)
-    first, second = x[..., : r // 2], x[..., r // 2 : r]
-    other = torch.cat([-second, first], dim=-1)
-    part = x[..., :r] * angles.cos() + other * angles.sin()
-    return torch.cat([part, x[..., r:]], dim=-1)
-
-
-TURN_MISTAKES = {
-    "turns-neighbours": lambda x, t, r, base: turned(x, angles_of(x, t, r, base), r, True),
-    "turns-backwards": lambda x, t, r, base: turned(x, angles_of(x, t, r, base), r, back=True),
-    "turns-halves-by-angles-of-neighbours": mixed_layout,
-    "turns-whole-head": whole_head,
-    "turns-last-numbers": last_numbers,
-    "rest-is-lost": rest_is_lost,
-    "exponent-without-two": with_angles(power=1.0),
-    "exponent-over-all-numbers": lambda x, t, r, base: turned(
-        x, angles_of(x, t, r, base, over=x.shape[-1]), r
-    ),
-    "speeds-grow": with_angles(power=-2.0),
-    "base-is-fixed": lambda x, t, r, base: rotate_part(x, t, r, 10_000.0),
-    "one-speed-for-all": with_angles(power=0.0),
-    "positions-start-at-one": lambda x, t, r, base: rotate_part(x, t + 1, r, base),
-    "positions-not-used": lambda x, t, r, base: rotate_part(
-        x, torch.arange(x.shape[2]).expand(len(x), -1), r, base
-    ),
-    "positions-of-first-text": lambda x, t, r, base: rotate_part(x, t[:1], r, base),
-}
+REPEATED, BY_NEIGHBOURS = "repeat(1, 1, 1, 2)", "repeat_interleave(2, dim=-1)"
+PLACES, DOUBLE = "positions[:, None, :, None]", "-2 * pairs"
+TURN_MISTAKES = patches(
+    rotate_part,
+    {
+        "turns-neighbours": (
+            *(REPEATED, BY_NEIGHBOURS),
+            *("part.chunk(2, dim=-1)", "part[..., ::2], part[..., 1::2]"),
+            *("cat([-second, first], dim=-1)", "stack([-second, first], dim=-1).flatten(-2)"),
+        ),
+        "turns-backwards": ("[-second, first]", "[second, -first]"),
+        "turns-halves-by-angles-of-neighbours": (REPEATED, BY_NEIGHBOURS),
+        "turns-whole-head": ("    pairs", "    r = x.shape[-1] // 2 * 2\n    pairs"),
+        "turns-last-numbers": (
+            *("x[..., :r], x[..., r:]", "x[..., -r:], x[..., :-r]"),
+            *("[turned, rest]", "[rest, turned]"),
+        ),
+        "rest-is-lost": ("torch.cat([turned, rest], dim=-1)", "turned"),
+        "exponent-without-two": (DOUBLE, "-pairs"),
+        "exponent-over-all-numbers": ("/ r)", "/ x.shape[-1])"),
+        "speeds-grow": (DOUBLE, "2 * pairs"),
+        "base-is-fixed": ("base **", "10_000.0 **"),
+        "one-speed-for-all": (DOUBLE, "0 * pairs"),
+        "positions-start-at-one": (PLACES, f"({PLACES} + 1)"),
+        "positions-not-used": (PLACES, "torch.arange(x.shape[2]).view(1, 1, -1, 1)"),
+        "positions-of-first-text": (PLACES, "positions[:1, None, :, None]"),
+    },
+)
 
 
 @exercise("13.3", "Turn a part of each head")
@@ -205,46 +160,34 @@ def turn_a_part(rotate_part_answer) -> Message:
 # --------------------------------------------------------------------------------- the converting
 
 
-def sorted_rows(rows: Tensor, heads: int, back: bool = True) -> Tensor:
-    """Sort the rows of each head from halves to neighbours, or the other way."""
-    pattern = "(h two p) ... -> (h p two) ..." if back else "(h p two) ... -> (h two p) ..."
-    return rearrange(rows, pattern, h=heads, two=2)
-
-
 def to_neighbours(q: Tensor, k: Tensor, norm: Tensor, h: int, g: int) -> tuple[Tensor, ...]:
-    return sorted_rows(q, h), sorted_rows(k, g), sorted_rows(norm, 1)
+    pattern = "(h two p) ... -> (h p two) ..."
+    q = rearrange(q, pattern, h=h, two=2)
+    k = rearrange(k, pattern, h=g, two=2)
+    norm = rearrange(norm, pattern, h=1, two=2)
+    return q, k, norm
 
 
-CONVERT_MISTAKES = {
-    "converts-to-halves": lambda q, k, norm, h, g: (
-        sorted_rows(q, h, False),
-        sorted_rows(k, g, False),
-        sorted_rows(norm, 1, False),
-    ),
-    "norm-is-forgotten": lambda q, k, norm, h, g: (sorted_rows(q, h), sorted_rows(k, g), norm),
-    "keys-are-forgotten": lambda q, k, norm, h, g: (sorted_rows(q, h), k, sorted_rows(norm, 1)),
-    "queries-are-forgotten": lambda q, k, norm, h, g: (q, sorted_rows(k, g), sorted_rows(norm, 1)),
-    "norm-converted-the-other-way": lambda q, k, norm, h, g: (
-        sorted_rows(q, h),
-        sorted_rows(k, g),
-        sorted_rows(norm, 1, False),
-    ),
-    "heads-not-told-apart": lambda q, k, norm, h, g: (
-        sorted_rows(q, 1),
-        sorted_rows(k, 1),
-        sorted_rows(norm, 1),
-    ),
-    "heads-exchanged-in-conversion": lambda q, k, norm, h, g: (
-        sorted_rows(q, g) if q.shape[0] % (2 * g) == 0 else sorted_rows(q, 1),
-        sorted_rows(k, h) if k.shape[0] % (2 * h) == 0 else sorted_rows(k, 1),
-        sorted_rows(norm, 1),
-    ),
-    "columns-are-sorted": lambda q, k, norm, h, g: (
-        sorted_rows(q.T, 1).T,
-        sorted_rows(k.T, 1).T,
-        sorted_rows(norm, 1),
-    ),
-}
+TO_HALVES = '"(h p two) ... -> (h two p) ..."'
+CONVERT_MISTAKES = patches(
+    to_neighbours,
+    {
+        "converts-to-halves": ('"(h two p) ... -> (h p two) ..."', TO_HALVES),
+        "norm-is-forgotten": ("rearrange(norm, pattern, h=1, two=2)", "norm"),
+        "keys-are-forgotten": ("rearrange(k, pattern, h=g, two=2)", "k"),
+        "queries-are-forgotten": ("rearrange(q, pattern, h=h, two=2)", "q"),
+        "norm-converted-the-other-way": ("norm, pattern", f"norm, {TO_HALVES}"),
+        "heads-not-told-apart": ("h=h", "h=1", "h=g", "h=1"),
+        "heads-exchanged-in-conversion": (
+            *("q, pattern, h=h", "q, pattern, h=g if len(q) % (2 * g) == 0 else 1"),
+            *("k, pattern, h=g", "k, pattern, h=h if len(k) % (2 * h) == 0 else 1"),
+        ),
+        "columns-are-sorted": (
+            *("rearrange(q, pattern, h=h, two=2)", "rearrange(q.T, pattern, h=1, two=2).T"),
+            *("rearrange(k, pattern, h=g, two=2)", "rearrange(k.T, pattern, h=1, two=2).T"),
+        ),
+    },
+)
 
 
 @exercise("13.4", "Convert a layer with norms")
@@ -263,7 +206,7 @@ def convert_a_layer(to_neighbours_answer) -> Message:
 
 
 class Grouped(nn.Module):
-    """The healthy layer; `share` says how heads of keys are repeated."""
+    """The healthy layer."""
 
     def __init__(self, e: int, h: int, g: int, d: int):
         super().__init__()
@@ -273,59 +216,34 @@ class Grouped(nn.Module):
         self.v_proj = nn.Linear(e, g * d, bias=False)
         self.out_proj = nn.Linear(h * d, e, bias=False)
 
-    def share(self, heads: Tensor) -> Tensor:
-        return repeat(heads, "b g n d -> b (g r) n d", r=self.h // self.g)
-
-    def split(self, x: Tensor) -> tuple[Tensor, ...]:
-        return (
-            rearrange(self.q_proj(x), "b n (h d) -> b h n d", h=self.h),
-            rearrange(self.k_proj(x), "b n (g d) -> b g n d", g=self.g),
-            rearrange(self.v_proj(x), "b n (g d) -> b g n d", g=self.g),
-        )
-
     def forward(self, x: Tensor) -> Tensor:
-        q, k, v = self.split(x)
-        mixed = F.scaled_dot_product_attention(q, self.share(k), self.share(v))
+        q = rearrange(self.q_proj(x), "b n (h d) -> b h n d", h=self.h)
+        k = rearrange(self.k_proj(x), "b n (g d) -> b g n d", g=self.g)
+        v = rearrange(self.v_proj(x), "b n (g d) -> b g n d", g=self.g)
+        k = repeat(k, "b g n d -> b (g r) n d", r=self.h // self.g)
+        v = repeat(v, "b g n d -> b (g r) n d", r=self.h // self.g)
+        mixed = F.scaled_dot_product_attention(q, k, v)
         return self.out_proj(rearrange(mixed, "b h n d -> b n (h d)"))
 
 
-def grouped(**methods: Callable) -> type[nn.Module]:
-    """A layer of grouped queries with other methods."""
-    return type("Layer", (Grouped,), methods)
+def one_for_all(head: str) -> Patch:
+    """One head of keys and one of values, made in this way, for all queries."""
+    return ("(k, ", f"(k{head}, ", "(v, ", f"(v{head}, ", "r=self.h // self.g", "r=self.h")
 
 
-def tile(self: Grouped, heads: Tensor) -> Tensor:
-    return heads.repeat(1, self.h // self.g, 1, 1)
-
-
-def only_one(self: Grouped, x: Tensor, keys: Callable, values: Callable) -> Tensor:
-    q, k, v = self.split(x)
-    mixed = F.scaled_dot_product_attention(q, keys(self, k), values(self, v))
-    return self.out_proj(rearrange(mixed, "b h n d -> b n (h d)"))
-
-
-def groups_joined_first(self: Grouped, x: Tensor) -> Tensor:
-    q, k, v = self.split(x)
-    mixed = F.scaled_dot_product_attention(q, self.share(k), self.share(v))
-    return self.out_proj(rearrange(mixed, "b (g r) n d -> b n (r g d)", g=self.g))
-
-
-SHARING_MISTAKES = {
-    "heads-tiled": grouped(share=tile),
-    "keys-tiled": grouped(forward=lambda self, x: only_one(self, x, tile, Grouped.share)),
-    "values-tiled": grouped(forward=lambda self, x: only_one(self, x, Grouped.share, tile)),
-    "first-head-for-all": grouped(
-        share=lambda self, heads: heads[:, :1].expand(-1, self.h, -1, -1)
-    ),
-    "last-head-for-all": grouped(
-        share=lambda self, heads: heads[:, -1:].expand(-1, self.h, -1, -1)
-    ),
-    "mean-of-heads": grouped(
-        share=lambda self, heads: heads.mean(dim=1, keepdim=True).expand(-1, self.h, -1, -1)
-    ),
-    "groups-in-reverse": grouped(share=lambda self, heads: Grouped.share(self, heads.flip(1))),
-    "joined-in-other-order": grouped(forward=groups_joined_first),
-}
+SHARING_MISTAKES = patches(
+    Grouped,
+    {
+        "heads-tiled": ("(g r)", "(r g)"),
+        "keys-tiled": ('k, "b g n d -> b (g r)', 'k, "b g n d -> b (r g)'),
+        "values-tiled": ('v, "b g n d -> b (g r)', 'v, "b g n d -> b (r g)'),
+        "first-head-for-all": one_for_all("[:, :1]"),
+        "last-head-for-all": one_for_all("[:, -1:]"),
+        "mean-of-heads": one_for_all(".mean(dim=1, keepdim=True)"),
+        "groups-in-reverse": ("repeat(k,", "repeat(k.flip(1),", "repeat(v,", "repeat(v.flip(1),"),
+        "joined-in-other-order": ('b h n d -> b n (h d)"', 'b (g r) n d -> b n (r g d)", g=self.g'),
+    },
+)
 
 
 @exercise("13.5", "Find the bug")
@@ -348,47 +266,30 @@ def find_the_bug(Healthy) -> Message:
 
 
 def long_speeds(speeds: Tensor, factor: float, low: float, high: float, trained: float) -> Tensor:
-    return mix(clamped(trained * speeds / (2 * math.pi), low, high), speeds, factor)
-
-
-def clamped(turns: Tensor, low: float, high: float) -> Tensor:
-    return ((turns - low) / (high - low)).clamp(0, 1)
-
-
-def mix(share: Tensor, speeds: Tensor, factor: float) -> Tensor:
+    turns = trained * speeds / (2 * math.pi)
+    share = ((turns - low) / (high - low)).clamp(0, 1)
     return share * speeds + (1 - share) * speeds / factor
 
 
-def with_share(share_of: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """New speeds with another share that is kept: of (turns, low, high)."""
-
-    def wrong(speeds: Tensor, factor: float, low: float, high: float, trained: float) -> Tensor:
-        return mix(share_of(trained * speeds / (2 * math.pi), low, high), speeds, factor)
-
-    return wrong
-
-
-SPEED_MISTAKES = {
-    "all-pairs-slower": lambda s, f, low, high, n: s / f,
-    "no-pair-slower": lambda s, f, low, high, n: s,
-    "share-outside-0-and-1": with_share(lambda t, low, high: (t - low) / (high - low)),
-    "share-not-below-0": with_share(lambda t, low, high: ((t - low) / (high - low)).clamp(max=1)),
-    "share-not-above-1": with_share(lambda t, low, high: ((t - low) / (high - low)).clamp(min=0)),
-    "share-turned-around": with_share(lambda t, low, high: 1 - clamped(t, low, high)),
-    "no-pairs-between": with_share(lambda t, low, high: (t > low).to(t)),
-    "no-pairs-between-high": with_share(lambda t, low, high: (t > high).to(t)),
-    "between-not-treated": with_share(
-        lambda t, low, high: torch.where((t > low) & (t < high), 1.0, clamped(t, low, high))
-    ),
-    "wavelength-without-2-pi": lambda s, f, low, high, n: long_speeds(
-        s, f, low, high, n * 2 * math.pi
-    ),
-    "multiplied-by-factor": lambda s, f, low, high, n: long_speeds(s, 1 / f, low, high, n),
-    "wavelengths-are-mixed": lambda s, f, low, high, n: (
-        1 / mix(clamped(n * s / (2 * math.pi), low, high), 1 / s, 1 / f)
-    ),
-    "returns-wavelengths": lambda s, f, low, high, n: 2 * math.pi / long_speeds(s, f, low, high, n),
-}
+SHARE = "((turns - low) / (high - low)).clamp(0, 1)"
+MIX = "share * speeds + (1 - share) * speeds / factor"
+SPEED_MISTAKES = patches(
+    long_speeds,
+    {
+        "all-pairs-slower": (MIX, "speeds / factor"),
+        "no-pair-slower": (MIX, "speeds"),
+        "share-outside-0-and-1": (".clamp(0, 1)", ""),
+        "share-not-below-0": ("clamp(0, 1)", "clamp(max=1)"),
+        "share-not-above-1": ("clamp(0, 1)", "clamp(min=0)"),
+        "share-turned-around": (SHARE, f"1 - {SHARE}"),
+        "no-pairs-between": (SHARE, "(turns > low).to(turns)"),
+        "no-pairs-between-high": (SHARE, "(turns > high).to(turns)"),
+        "wavelength-without-2-pi": (" / (2 * math.pi)", ""),
+        "multiplied-by-factor": ("/ factor", "* factor"),
+        "wavelengths-are-mixed": (MIX, "1 / (share / speeds + (1 - share) * factor / speeds)"),
+        "returns-wavelengths": (MIX, f"2 * math.pi / ({MIX})"),
+    },
+)
 
 
 @exercise("13.6", "The speeds of Llama 3.1")

@@ -16,6 +16,7 @@ from checks.engine.functions import Trials, same_function
 from checks.engine.guesses import same_shape
 from checks.engine.message import Message, message
 from checks.engine.modules import randomise
+from checks.engine.patches import patches
 from checks.engine.verdict import exercise, open_exercise
 from utils.attention import MultiHeadAttention, record_attention
 from utils.seeing import attention_rollout, class_token_attention
@@ -41,7 +42,8 @@ def weights_queries_shares(weights_shape, queries_shape, shares_shape) -> Messag
 
 
 def score_parts(q: Tensor, k: Tensor, i: int, j: int) -> Tensor:
-    return (q[..., i, :] / math.sqrt(q.shape[-1])).mul(k[..., j, :])
+    root = math.sqrt(q.shape[-1])
+    return q[..., i, :] * k[..., j, :] / root
 
 
 def some_tokens(case: Case) -> tuple[Tensor, Tensor, int, int]:
@@ -51,23 +53,25 @@ def some_tokens(case: Case) -> tuple[Tensor, Tensor, int, int]:
     return q, k, most - 1, (most - 1) // 2
 
 
-PARTS_MISTAKES: dict[str, Callable] = {
-    "parts-not-divided": lambda q, k, i, j: q[:, :, i] * k[:, :, j],
-    "parts-divided-by-d": lambda q, k, i, j: q[:, :, i] * k[:, :, j] / q.shape[-1],
-    "parts-divided-by-whole-width": lambda q, k, i, j: (
-        q[:, :, i] * k[:, :, j] / math.sqrt(q.shape[-1] * q.shape[1])
-    ),
-    "parts-divided-by-tokens": lambda q, k, i, j: q[:, :, i] * k[:, :, j] / math.sqrt(q.shape[-2]),
-    "parts-summed": lambda q, k, i, j: score_parts(q, k, i, j).sum(dim=-1),
-    "parts-summed-with-axis": lambda q, k, i, j: score_parts(q, k, i, j).sum(dim=-1, keepdim=True),
-    "parts-sides-exchanged": lambda q, k, i, j: score_parts(q, k, j, i),
-    "parts-of-query-with-query": lambda q, k, i, j: score_parts(q, q, i, j),
-    "parts-of-key-with-key": lambda q, k, i, j: score_parts(k, k, i, j),
-    "parts-softmax": lambda q, k, i, j: score_parts(q, k, i, j).softmax(dim=-1),
-    "parts-added": lambda q, k, i, j: (q[:, :, i] + k[:, :, j]) / math.sqrt(q.shape[-1]),
-    "parts-multiplied-by-root": lambda q, k, i, j: q[:, :, i] * k[:, :, j] * q.shape[-1] ** 0.5,
-    "parts-mean-of-heads": lambda q, k, i, j: score_parts(q, k, i, j).mean(dim=1),
-}
+PRODUCT = "q[..., i, :] * k[..., j, :]"
+PARTS_MISTAKES = patches(
+    score_parts,
+    {
+        "parts-not-divided": (" / root", ""),
+        "parts-divided-by-d": ("math.sqrt(q.shape[-1])", "q.shape[-1]"),
+        "parts-divided-by-whole-width": ("q.shape[-1]", "q.shape[-1] * q.shape[1]"),
+        "parts-divided-by-tokens": ("shape[-1]", "shape[-2]"),
+        "parts-summed": (PRODUCT, f"({PRODUCT}).sum(dim=-1)"),
+        "parts-summed-with-axis": (PRODUCT, f"({PRODUCT}).sum(dim=-1, keepdim=True)"),
+        "parts-sides-exchanged": (PRODUCT, "q[..., j, :] * k[..., i, :]"),
+        "parts-of-query-with-query": ("* k", "* q"),
+        "parts-of-key-with-key": ("return q", "return k"),
+        "parts-softmax": (f"{PRODUCT} / root", f"({PRODUCT} / root).softmax(dim=-1)"),
+        "parts-added": (PRODUCT, "(q[..., i, :] + k[..., j, :])"),
+        "parts-multiplied-by-root": ("/ root", "* root"),
+        "parts-mean-of-heads": (PRODUCT, f"({PRODUCT}).mean(dim=1)"),
+    },
+)
 
 
 @exercise("14.2", "What a score is made of")
@@ -78,13 +82,9 @@ def what_a_score_is_made_of(answer) -> Message:
 # ------------------------------------------------------------------------------- spread of a head
 
 
-def row_bits(weights: Tensor) -> Tensor:
-    """The entropy of each row in bits: (b, h, i)."""
-    return -torch.special.xlogy(weights, weights).sum(dim=-1) / math.log(2)
-
-
 def spread(weights: Tensor) -> Tensor:
-    return row_bits(weights).mean(dim=(0, 2))
+    bits = -torch.special.xlogy(weights, weights).sum(dim=-1) / math.log(2)
+    return bits.mean(dim=(0, 2))
 
 
 def causal_weights(case: Case) -> tuple[Tensor]:
@@ -94,25 +94,25 @@ def causal_weights(case: Case) -> tuple[Tensor]:
     return (scores.masked_fill(future, -torch.inf).softmax(dim=-1),)
 
 
-def open_bits(weights: Tensor) -> Tensor:
-    return -(weights * weights.log()).sum(dim=-1) / math.log(2)
-
-
-SPREAD_MISTAKES: dict[str, Callable] = {
-    "spread-zeros-not-safe": lambda w: open_bits(w).mean(dim=(0, 2)),
-    "given-in-nats": lambda w: spread(w) * math.log(2),
-    "sign-missing": lambda w: -spread(w),
-    "spread-of-the-mean-map": lambda w: row_bits(w.mean(dim=0, keepdim=True)).mean(dim=(0, 2)),
-    "spread-of-the-mean-row": lambda w: row_bits(w.mean(dim=2, keepdim=True)).mean(dim=(0, 2)),
-    "spread-one-number": lambda w: row_bits(w).mean(),
-    "heads-averaged-texts-left": lambda w: row_bits(w).mean(dim=(1, 2)),
-    "spread-heads-and-texts-averaged": lambda w: row_bits(w).mean(dim=(0, 1)),
-    "spread-summed-over-rows": lambda w: row_bits(w).sum(dim=2).mean(dim=0),
-    "spread-summed": lambda w: row_bits(w).sum(dim=(0, 2)),
-    "each-text-has-a-number": lambda w: row_bits(w).mean(dim=2),
-    "spread-mean-over-keys": lambda w: spread(w) / w.shape[-1],
-    "spread-as-a-count": lambda w: 2 ** spread(w),
-}
+MEAN = "weights = weights.mean(dim={}, keepdim=True)"
+SPREAD_MISTAKES = patches(
+    spread,
+    {
+        "spread-zeros-not-safe": ("torch.special.xlogy(weights, ", "(weights.log() * "),
+        "given-in-nats": (" / math.log(2)", ""),
+        "sign-missing": ("-torch", "torch"),
+        "spread-of-the-mean-map": ("    bits", f"    {MEAN.format(0)}\n    bits"),
+        "spread-of-the-mean-row": ("    bits", f"    {MEAN.format(2)}\n    bits"),
+        "spread-one-number": ("dim=(0, 2)", ""),
+        "heads-averaged-texts-left": ("(0, 2)", "(1, 2)"),
+        "spread-heads-and-texts-averaged": ("(0, 2)", "(0, 1)"),
+        "spread-summed-over-rows": ("mean(dim=(0, 2))", "sum(dim=2).mean(dim=0)"),
+        "spread-summed": ("mean(", "sum("),
+        "each-text-has-a-number": ("(0, 2)", "2"),
+        "spread-mean-over-keys": ("sum(", "mean("),
+        "spread-as-a-count": ("return ", "return 2 ** "),
+    },
+)
 
 
 @exercise("14.3", "How wide a head looks")
@@ -123,69 +123,48 @@ def how_wide_a_head_looks(answer) -> Message:
 # -------------------------------------------------------------------------- rollout by the maximum
 
 
-def fused(weights: Tensor) -> Tensor:
-    """The largest weight of all heads, and the token's own half; rows sum to 1."""
-    most = weights.amax(dim=1)
-    return _rows(most + torch.eye(most.shape[-1], dtype=most.dtype))
+def max_rollout(maps: list[Tensor]) -> Tensor:
+    own = torch.eye(maps[0].shape[-1], dtype=maps[0].dtype)
+    path = own
+    for weights in maps:
+        step = weights.amax(dim=1) + own
+        step = step / step.sum(dim=-1, keepdim=True)
+        path = step @ path
+    return path
 
 
-def _rows(steps: Tensor) -> Tensor:
-    return steps / steps.sum(dim=-1, keepdim=True)
-
-
-def walk(step: Callable[[Tensor], Tensor]) -> Callable:
-    """A rollout that takes one such step for each layer."""
-
-    def follow(maps: list[Tensor]) -> Tensor:
-        path = step(maps[0])
-        for weights in maps[1:]:
-            path = torch.einsum("bij,bjk->bik", step(weights), path)
-        return path
-
-    return follow
-
-
-def _eye(weights: Tensor) -> Tensor:
-    return torch.eye(weights.shape[-1], dtype=weights.dtype)
-
-
-def backwards(maps: list[Tensor]) -> Tensor:
-    return max_rollout(maps[::-1])
-
-
-def normed_at_the_end(maps: list[Tensor]) -> Tensor:
-    return _rows(walk(lambda w: w.amax(dim=1) + _eye(w))(maps))
-
-
-def own_first(maps: list[Tensor]) -> Tensor:
-    """The identity counts 1 beside rows that were divided before."""
-    return walk(lambda w: (_rows(w.amax(dim=1)) + _eye(w)) / 2)(maps)
-
-
-max_rollout = walk(fused)
-
-ROLLOUT_MISTAKES: dict[str, Callable] = {
-    "rollout-of-the-mean": walk(lambda w: _rows(w.mean(dim=1) + _eye(w))),
-    "rollout-of-the-least": walk(lambda w: _rows(w.amin(dim=1) + _eye(w))),
-    "rollout-without-residual": walk(lambda w: _rows(w.amax(dim=1))),
-    "rollout-rows-not-divided": walk(lambda w: w.amax(dim=1) + _eye(w)),
-    "rollout-halved-only": walk(lambda w: (w.amax(dim=1) + _eye(w)) / 2),
-    "rollout-divided-at-the-end": normed_at_the_end,
-    "rollout-divided-first": own_first,
-    "rollout-columns-divided": walk(
-        lambda w: (w.amax(dim=1) + _eye(w)) / (w.amax(dim=1) + _eye(w)).sum(dim=1, keepdim=True)
-    ),
-    "rollout-keepdim-missing": walk(
-        lambda w: (w.amax(dim=1) + _eye(w)) / (w.amax(dim=1) + _eye(w)).sum(dim=-1)[:, None, :]
-    ),
-    "rollout-backwards": backwards,
-    "rollout-last-layer-only": lambda maps: fused(maps[-1]),
-    "rollout-first-layer-only": lambda maps: fused(maps[0]),
-    "rollout-layers-averaged": lambda maps: torch.stack([fused(w) for w in maps]).mean(dim=0),
-    "rollout-number-by-number": lambda maps: torch.stack([fused(w) for w in maps]).prod(dim=0),
-    "rollout-turned": lambda maps: max_rollout(maps).mT,
-    "rollout-of-texts": walk(lambda w: _rows(w.amax(dim=0) + _eye(w))),
-}
+DIVIDED = "step / step.sum(dim=-1, keepdim=True)"
+ROLLOUT_MISTAKES = patches(
+    max_rollout,
+    {
+        "rollout-of-the-mean": ("amax(", "mean("),
+        "rollout-of-the-least": ("amax(", "amin("),
+        "rollout-without-residual": (" + own", ""),
+        "rollout-rows-not-divided": (DIVIDED, "step"),
+        "rollout-halved-only": (DIVIDED, "step / 2"),
+        "rollout-divided-at-the-end": (
+            DIVIDED,
+            "step",
+            "return path",
+            "return path / path.sum(dim=-1, keepdim=True)",
+        ),
+        "rollout-divided-first": (" + own", "", DIVIDED, f"({DIVIDED} + own) / 2"),
+        "rollout-columns-divided": ("sum(dim=-1,", "sum(dim=-2,"),
+        "rollout-keepdim-missing": ("sum(dim=-1, keepdim=True)", "sum(dim=-1)[:, None, :]"),
+        "rollout-backwards": ("step @ path", "path @ step"),
+        "rollout-last-layer-only": ("in maps", "in maps[-1:]"),
+        "rollout-first-layer-only": ("in maps", "in maps[:1]"),
+        "rollout-layers-averaged": (
+            "path = own",
+            "path = 0",
+            "step @ path",
+            "path + step / len(maps)",
+        ),
+        "rollout-number-by-number": ("path = own", "path = 1", "step @ path", "step * path"),
+        "rollout-turned": ("return path", "return path.mT"),
+        "rollout-of-texts": ("amax(dim=1)", "amax(dim=0)"),
+    },
+)
 
 
 def some_maps(case: Case) -> tuple[list[Tensor]]:
@@ -202,87 +181,50 @@ def rollout_by_the_strongest_head(answer) -> Message:
 
 def attend_without(layer: MultiHeadAttention, x: Tensor, head: int) -> Tensor:
     """What the layer returns when one head brings nothing."""
-    return _project(layer, _mixed(layer, x).index_fill(1, torch.tensor([head]), 0.0))
-
-
-def _project(layer: MultiHeadAttention, mixed: Tensor) -> Tensor:
-    return layer.out_proj(mixed.transpose(1, 2).flatten(2))
-
-
-def _mixed(layer: MultiHeadAttention, x: Tensor, change: Callable | None = None) -> Tensor:
-    """What all heads gather: (b, h, n, d)."""
     q, k, v = (
         part(x).unflatten(-1, (layer.num_heads, -1)).transpose(1, 2)
         for part in (layer.q_proj, layer.k_proj, layer.v_proj)
     )
     weights = (q @ k.mT / q.shape[-1] ** 0.5).softmax(dim=-1)
-    return (change(weights) if change else weights) @ v
+    mixed = (weights @ v).transpose(1, 2)  # (b, n, h, d)
+    mixed[:, :, head] = 0
+    return layer.out_proj(mixed.flatten(2))
 
 
-def after_the_projection(layer: MultiHeadAttention, x: Tensor, head: int) -> Tensor:
-    result = layer(x).unflatten(-1, (layer.num_heads, -1)).clone()
-    result[:, :, head] = 0
-    return result.flatten(2)
-
-
-def interleaved(layer: MultiHeadAttention, x: Tensor, head: int) -> Tensor:
-    joined = _mixed(layer, x).transpose(1, 2).flatten(2)
-    joined[..., head :: layer.num_heads] = 0
-    return layer.out_proj(joined)
-
-
-def bias_gone(layer: MultiHeadAttention, x: Tensor, head: int) -> Tensor:
-    return attend_without(layer, x, head) - layer.out_proj.bias
-
-
-def averaged(layer: MultiHeadAttention, x: Tensor, head: int) -> Tensor:
-    mixed = _mixed(layer, x).clone()
-    mixed[:, head] = mixed[:, head].mean(dim=1, keepdim=True)
-    return _project(layer, mixed)
-
-
-def even_head(layer: MultiHeadAttention, x: Tensor, head: int) -> Tensor:
-    def change(weights: Tensor) -> Tensor:
-        weights = weights.clone()
-        weights[:, head] = 1 / weights.shape[-1]
-        return weights
-
-    return _project(layer, _mixed(layer, x, change))
-
-
-def alone(layer: MultiHeadAttention, x: Tensor, head: int) -> Tensor:
-    mixed = _mixed(layer, x)
-    only = torch.zeros_like(mixed)
-    only[:, head] = mixed[:, head]
-    return _project(layer, only)
-
-
-def scaled_up(layer: MultiHeadAttention, x: Tensor, head: int) -> Tensor:
-    h = layer.num_heads
-    return (attend_without(layer, x, head) - layer.out_proj.bias) * h / (h - 1) + (
-        layer.out_proj.bias
-    )
-
-
-HEAD_MISTAKES: dict[str, Callable] = {
-    "head-after-the-projection": after_the_projection,
-    "head-interleaved": interleaved,
-    "head-and-bias-gone": bias_gone,
-    "head-averaged": averaged,
-    "head-looks-evenly": even_head,
-    "head-alone-is-left": alone,
-    "head-others-scaled-up": scaled_up,
-    "head-next-one-gone": lambda layer, x, head: attend_without(
-        layer, x, (head + 1) % layer.num_heads
-    ),
-    "head-counted-from-the-end": lambda layer, x, head: attend_without(
-        layer, x, layer.num_heads - 1 - head
-    ),
-    "head-nothing-gone": lambda layer, x, head: layer(x),
-    "head-not-projected": lambda layer, x, head: (
-        _mixed(layer, x).index_fill(1, torch.tensor([head]), 0.0).transpose(1, 2).flatten(2)
-    ),
-}
+GONE, RESULT = "mixed[:, :, head] = 0", "layer.out_proj(mixed.flatten(2))"
+PROJECTED = f"mixed = {RESULT}.unflatten(-1, (layer.num_heads, -1))\n    {GONE}"
+HEAD_MISTAKES = patches(
+    attend_without,
+    {
+        "head-after-the-projection": (
+            f"return {RESULT}",
+            "return mixed.flatten(2)",
+            GONE,
+            PROJECTED,
+        ),
+        "head-interleaved": (
+            GONE,
+            "mixed = mixed.flatten(2)\n    mixed[..., head :: layer.num_heads] = 0",
+        ),
+        "head-and-bias-gone": (RESULT, f"{RESULT} - layer.out_proj.bias"),
+        "head-averaged": ("= 0", "= mixed[:, :, head].mean(dim=1, keepdim=True)"),
+        "head-looks-evenly": (
+            GONE,
+            "",
+            "    mixed =",
+            "    weights[:, head] = 1 / x.shape[1]\n    mixed =",
+        ),
+        "head-alone-is-left": (":, head]", ":, torch.arange(layer.num_heads) != head]"),
+        "head-others-scaled-up": (
+            "mixed.flatten(2)",
+            "mixed.flatten(2) * layer.num_heads / (layer.num_heads - 1)",
+        ),
+        "head-next-one-gone": (":, head]", ":, (head + 1) % layer.num_heads]"),
+        "head-counted-from-the-end": (":, head]", ":, -1 - head]"),
+        "head-nothing-gone": (GONE, ""),
+        "head-not-projected": (RESULT, "mixed.flatten(2)"),
+    },
+)
 
 
 def some_layer(case: Case) -> tuple[MultiHeadAttention, Tensor, int]:
@@ -312,7 +254,7 @@ def stays_gone(layer: MultiHeadAttention, x: Tensor, head: int) -> Tensor:
 
 @naming
 def _same_without(answer: Callable) -> Message:
-    wrong = {cause: and_then_whole(version) for cause, version in HEAD_MISTAKES.items()}
+    wrong = {cause: and_then_whole(version) for cause, (version,) in HEAD_MISTAKES.items()}
     return same_function(
         and_then_whole(answer),
         and_then_whole(attend_without),
@@ -333,40 +275,32 @@ def find_the_bug(answer) -> Message:
 # ------------------------------------------------------------------------------ importance of heads
 
 
-def gains(maps: list[Tensor], gradients: list[Tensor]) -> Tensor:
-    """Weight times gradient, all weights of a head added up: (l, b, h)."""
-    return torch.stack(
-        [torch.einsum("bhij,bhij->bh", w, g) for w, g in zip(maps, gradients, strict=True)]
-    )
-
-
 def importance(maps: list[Tensor], gradients: list[Tensor]) -> Tensor:
-    return gains(maps, gradients).abs().mean(dim=1)
+    parts = torch.stack(maps) * torch.stack(gradients)  # (l, b, h, i, j)
+    gains = parts.sum(dim=(3, 4))
+    return gains.abs().mean(dim=1)
 
 
-def _each(maps: list[Tensor], gradients: list[Tensor]) -> Tensor:
-    return torch.stack([w * g for w, g in zip(maps, gradients, strict=True)])  # (l, b, h, i, j)
-
-
-IMPORTANCE_MISTAKES: dict[str, Callable] = {
-    "importance-absolute-too-early": lambda m, g: _each(m, g).abs().sum(dim=(3, 4)).mean(dim=1),
-    "importance-absolute-too-late": lambda m, g: gains(m, g).mean(dim=1).abs(),
-    "importance-keeps-its-sign": lambda m, g: gains(m, g).mean(dim=1),
-    "importance-of-what-helps": lambda m, g: _each(m, g).clamp(min=0).sum(dim=(3, 4)).mean(dim=1),
-    "importance-clamped": lambda m, g: gains(m, g).clamp(min=0).mean(dim=1),
-    "importance-without-weights": lambda m, g: (
-        torch.stack(list(g)).sum(dim=(3, 4)).abs().mean(dim=1)
-    ),
-    "importance-without-gradients": lambda m, g: torch.stack(list(m)).sum(dim=(3, 4)).mean(dim=1),
-    "importance-summed-over-texts": lambda m, g: gains(m, g).abs().sum(dim=1),
-    "importance-mean-of-weights": lambda m, g: _each(m, g).mean(dim=(3, 4)).abs().mean(dim=1),
-    "heads-averaged-texts-left": lambda m, g: gains(m, g).abs().mean(dim=2),
-    "importance-turned": lambda m, g: importance(m, g).mT,
-    "importance-of-layers": lambda m, g: importance(m, g).mean(dim=1),
-    "importance-layers-averaged": lambda m, g: importance(m, g).mean(dim=0),
-    "importance-of-rows": lambda m, g: _each(m, g).sum(dim=4).abs().sum(dim=3).mean(dim=1),
-    "each-text-has-a-number": lambda m, g: gains(m, g).abs(),
-}
+IMPORTANCE_MISTAKES = patches(
+    importance,
+    {
+        "importance-absolute-too-early": ("gains.abs()", "gains", "parts.sum", "parts.abs().sum"),
+        "importance-absolute-too-late": ("abs().mean(dim=1)", "mean(dim=1).abs()"),
+        "importance-keeps-its-sign": (".abs()", ""),
+        "importance-of-what-helps": (".abs()", "", "parts.sum", "parts.clamp(min=0).sum"),
+        "importance-clamped": ("abs()", "clamp(min=0)"),
+        "importance-without-weights": ("torch.stack(maps) * ", ""),
+        "importance-without-gradients": (" * torch.stack(gradients)", ""),
+        "importance-summed-over-texts": ("mean(", "sum("),
+        "importance-mean-of-weights": ("sum(", "mean("),
+        "heads-averaged-texts-left": ("mean(dim=1)", "mean(dim=2)"),
+        "importance-turned": ("mean(dim=1)", "mean(dim=1).mT"),
+        "importance-of-layers": ("mean(dim=1)", "mean(dim=(1, 2))"),
+        "importance-layers-averaged": ("mean(dim=1)", "mean(dim=(0, 1))"),
+        "importance-of-rows": ("sum(dim=(3, 4))", "sum(dim=4).abs().sum(dim=3)"),
+        "each-text-has-a-number": (".mean(dim=1)", ""),
+    },
+)
 
 
 def maps_and_gradients(case: Case) -> tuple[list[Tensor], list[Tensor]]:

@@ -10,6 +10,8 @@ from itertools import count
 from textwrap import dedent
 from typing import Any
 
+from checks.engine.message import Message
+
 # What is replaced and by what, once or several times: ("old", "new") or ("a", "b", "c", "d").
 Patch = tuple[str, ...]
 _number = count()
@@ -52,8 +54,8 @@ class Patched:
 
 
 def patches(
-    reference: Callable, wrong: Mapping[str, Patch | Sequence[Patch]]
-) -> dict[str, list[Patched]]:
+    reference: Callable, wrong: Mapping[Message | str, Patch | Sequence[Patch]]
+) -> dict[Message | str, list[Patched]]:
     """Return the wrong versions of a reference by the id of their cause.
 
     >>> patches(softmax, {"softmax-over-queries": ("dim=-1", "dim=-2")})

@@ -133,12 +133,12 @@ def constants(path: Path) -> Iterator[tuple[ast.AST, str]]:
 def is_english(text: str) -> bool:
     """Three words in a row, or nearly: patterns of einops and lines of code have none."""
     words = re.findall(r"\b[a-z]{3,}\b", text)
-    code = re.search(r"->|[=@&*_]", text) or is_code(text)
+    code = re.search(r"->|[=@&*_]|\w\(", text) or is_code(text)
     return len(words) >= 3 and " " in text and not code
 
 
 def is_code(text: str) -> bool:
-    """Whether Python can read a text, as what patches replace."""
+    """Return whether Python can read a text, as what patches replace."""
     try:
         ast.parse(text)
     except SyntaxError:

@@ -12,7 +12,7 @@ import pytest
 import torch
 from exercise_bank import MASTERS, tasks
 
-from checks.engine.calls import Crashed
+from checks.engine.calls import Crashed, name_of
 from checks.engine.cases import Case
 from checks.engine.compare import difference
 from checks.engine.explain import result, versions
@@ -56,7 +56,7 @@ def judged(path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, t
     for id, task in tasks(path).items():
         seen.clear()
         task.judge(task.solution)
-        yield from ((id, one) for one in seen)
+        yield from ((f"{id} {name_of(one[0])}", one) for one in seen)
 
 
 def outcome(function: Any, args: tuple) -> Any:
