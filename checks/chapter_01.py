@@ -279,11 +279,8 @@ def changes(cut: Callable, images: Tensor, ph: int, pw: int) -> Tensor:
     return torch.stack(table)
 
 
-ROWS, COLUMNS = (
-    "for row in range(0, images.shape[2], ph)",
-    "for column in range(0, images.shape[3], pw)",
-)
 STACK, COPY = "torch.stack(table)", "painted = images.clone()\n"
+BY_COLUMN = f'rearrange({STACK}, "(gh gw) n -> (gw gh) n", gh=images.shape[2] // ph)'
 COPIED_ONCE = (f"            {COPY}", "", "    before", f"    {COPY}    before")
 INFLUENCE_MISTAKES = patches(
     changes,
@@ -297,7 +294,7 @@ INFLUENCE_MISTAKES = patches(
             "table.append",
             "painted[:, :, row : row + ph, column : column + pw] -= 1\n            table.append",
         ),
-        "squares-by-column": (ROWS, "for x", COLUMNS, ROWS, "for x", COLUMNS),
+        "squares-by-column": (STACK, BY_COLUMN),
         "paints-first-channel": ("[:, :, row", "[:, :1, row"),
         "asks-all-numbers": ("any(dim=2)", "all(dim=2)"),
         "asks-all-pictures": ("any(dim=0)", "all(dim=0)"),

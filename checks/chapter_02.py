@@ -90,7 +90,7 @@ def by_tables(x: Tensor, tables: Tensor, biases: Tensor) -> Tensor:
 
 PLUS, BIASES_OF_ZERO = " + biases[:, None]", ("biases[:, None]", "biases[0]")
 TABLE_OF_ZERO = ("x, tables,", "x, tables[:1].expand_as(tables),")
-RESHAPED = "(products + biases).reshape(len(x), len(tables), x.shape[1], -1)"
+RESHAPED = "heads = (products + biases).reshape(len(x), len(tables), x.shape[1], -1)"
 TABLE_MISTAKES = patches(
     by_tables,
     {
@@ -103,7 +103,7 @@ TABLE_MISTAKES = patches(
         "sum-of-head-biases": ("biases[:, None]", "biases.sum(0)"),
         "biases-added-each-time": (PLUS, f"{PLUS} * x.shape[-1]"),
         "mean-over-token": (PLUS, f" / x.shape[-1]{PLUS}"),
-        "heads-reshaped-to-front": ("b h n d", "b n h d", f"products{PLUS}", RESHAPED),
+        "heads-reshaped-to-front": ("b h n d", "b n h d", f"heads = products{PLUS}", RESHAPED),
         "heads-reversed": ("return heads", "return heads.flip(1)"),
     },
 )

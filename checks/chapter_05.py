@@ -232,7 +232,8 @@ def zeroed(weigh: Weighing) -> Weighing:
 
 
 weighed = zeroed(masked_softmax)
-HIDE, POWERS, SHARES = ".masked_fill(~mask, -torch.inf)", "(low - largest).exp()", "powers / total"
+HIDE, SHARES = ".masked_fill(~mask, -torch.inf)", "powers / total"
+POWERS = "powers = (low - largest).exp()"
 WEIGHT_MISTAKES = patches(
     masked_softmax,
     {
@@ -248,10 +249,10 @@ WEIGHT_MISTAKES = patches(
         "masked-score-is-infinite": ("-torch.inf", "torch.inf"),
         "weights-not-divided": (SHARES, "powers"),
         "powers-alone": (SHARES, "scores.exp() * mask"),
-        "no-exp": ("-torch.inf", "0.0", POWERS, "low"),
+        "no-exp": ("-torch.inf", "0.0", POWERS, "powers = low"),
         "no-exp-and-no-sum": ("-torch.inf", "0.0", SHARES, "low"),
         "scores-only-masked": (SHARES, "low"),
-        "powers-of-two": (POWERS, "torch.exp2(low)"),
+        "powers-of-two": (POWERS, "powers = torch.exp2(low)"),
         "weights-sum-to-nothing": (SHARES, "low.log_softmax(dim=-1)"),
     },
 )
@@ -288,7 +289,7 @@ EXTREMES = ((0.0, 1.0, 1000.0), (1000.0, 1001.0, 0.0), (-4000.0, 0.0, -100.0), (
 # What is wrong with powers that are right for ordinary scores.
 EXTREME_MISTAKES = {
     "nothing-is-subtracted": (" - largest", ""),
-    "powers-times-mask": (POWERS, "scores.exp() * mask"),
+    "powers-times-mask": (POWERS, "powers = scores.exp() * mask"),
     "largest-of-all-keys": ("low.amax", "scores.amax"),
     "largest-of-masked-as-zero": ("low.amax", "(scores * mask).amax"),
     "largest-of-all-rows": ("amax(dim=-1, keepdim=True)", "amax()"),
