@@ -51,7 +51,9 @@ def heads_of(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return rearrange(mixed, "b h i d -> b i (h d)")
 
 
-ROOT, MIXED = " / q.shape[-1] ** 0.5", "weights @ v"
+ROOT, TOKEN_ROOT = " / q.shape[-1] ** 0.5", " / (q.shape[1] * q.shape[-1]) ** 0.5"
+ONE_TABLE = ("q @ k.mT", "(q @ k.mT).sum(dim=1, keepdim=True)")
+MIXED = "weights @ v"
 JOINED = 'rearrange(mixed, "b h i d -> b i (h d)")'
 HEAD_MISTAKES = patches(
     heads_of,
@@ -65,16 +67,11 @@ HEAD_MISTAKES = patches(
         "weights-of-head-zero": (MIXED, "weights[:, :1] @ v"),
         "values-of-head-zero": (MIXED, "weights @ v[:, :1]"),
         "mean-of-weights": (MIXED, "weights.mean(dim=1, keepdim=True) @ v"),
-        "one-table-for-all-heads": ("q @ k.mT", "(q @ k.mT).sum(dim=1, keepdim=True)"),
-        "joined-before-attending": (
-            "    scores",
-            "    q, k, v = (rearrange(t, 'b h n d -> b n (h d)') for t in (q, k, v))\n    scores",
-            JOINED,
-            "mixed",
-        ),
+        "one-table-for-all-heads": ONE_TABLE,
+        "joined-before-attending": (*ONE_TABLE, ROOT, TOKEN_ROOT),
         "loops-over-samples": (JOINED, "torch.cat(list(mixed), dim=-1)"),
         "scores-not-divided": (ROOT, ""),
-        "scaled-by-token-width": (ROOT, " / (q.shape[1] * q.shape[-1]) ** 0.5"),
+        "scaled-by-token-width": (ROOT, TOKEN_ROOT),
         "softmax-over-queries": ("dim=-1", "dim=-2"),
         "softmax-over-heads": ("dim=-1", "dim=1"),
         "keys-are-mixed": (MIXED, "weights @ k"),
@@ -205,7 +202,7 @@ def healthy_heads(q: Tensor, k: Tensor, v: Tensor, num_heads: int) -> Tensor:
 BUG_MISTAKES = patches(
     healthy_heads,
     {
-        "still-scaled-by-token-width": (ROOT, " / (q.shape[1] * q.shape[-1]) ** 0.5"),
+        "still-scaled-by-token-width": (ROOT, TOKEN_ROOT),
         "not-scaled": (ROOT, ""),
         "scaled-by-number-of-heads": (ROOT, " / num_heads**0.5"),
         "scaled-by-number-of-tokens": (ROOT, " / q.shape[2] ** 0.5"),
@@ -214,12 +211,7 @@ BUG_MISTAKES = patches(
         "scaled-by-root-over-heads": (ROOT, " / (q.shape[-1] / num_heads) ** 0.5"),
         "scores-multiplied": (ROOT, " * q.shape[-1] ** 0.5"),
         "weights-are-scaled": (ROOT, "", "weights @", f"weights{ROOT} @"),
-        "weights-are-scaled-by-token-width": (
-            ROOT,
-            "",
-            "weights @",
-            "weights / (q.shape[1] * q.shape[-1]) ** 0.5 @",
-        ),
+        "weights-are-scaled-by-token-width": (ROOT, "", "weights @", f"weights{TOKEN_ROOT} @"),
         "softmax-is-missing": (".softmax(dim=-1)", ""),
         "only-one-head": ("h=num_heads", "h=1"),
         "joined-as-in-memory": (JOINED, "mixed.reshape(len(q), q.shape[2], -1)"),
@@ -303,7 +295,7 @@ LATER = """    order, were = list(range(len(order))), order
     for here, old in enumerate(were):
         order[here] = order[old]
     rows ="""
-COLUMNS = "[:, rows]"
+COLUMNS, ONE_ROW = "[:, rows]", ".flatten()\n    rows[: len(order)] = torch.tensor(order)"
 BIAS_TOO = (
     "    return new",
     "    new.out_proj.bias.data = new.out_proj.bias.data[rows]\n    return new",
@@ -335,10 +327,7 @@ RESULT_MISTAKES = patches(
         "columns-of-projections-moved": ("part.weight[rows]", "part.weight[:, rows]"),
         "rows-are-every-hth": ("view(layer.num_heads, -1)", "view(-1, layer.num_heads).mT"),
         "columns-move-opposite": (COLUMNS, "[:, rows.argsort()]"),
-        "one-row-for-a-head": (
-            "[order].flatten()",
-            ".flatten()\n    rows[: len(order)] = torch.tensor(order)",
-        ),
+        "one-row-for-a-head": ("[order].flatten()", ONE_ROW),
         "heads-overwritten": ("    rows =", LATER),
     },
 )
