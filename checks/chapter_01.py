@@ -19,6 +19,7 @@ from checks.engine.functions import Trials, same_function
 from checks.engine.guesses import same_number, same_shape
 from checks.engine.message import Message, message
 from checks.engine.modules import same_module
+from checks.engine.patches import patches
 from checks.engine.shortcuts import Loops
 from checks.engine.verdict import exercise, open_exercise
 from utils import embedding as finished
@@ -41,54 +42,32 @@ def which_shape(patches_shape, tokens_shape, kernel_shape) -> Message | str:
 # ------------------------------------------------------------------------------------- the cuts
 
 
-def by_pattern(pattern: str) -> Callable[[Tensor, int, int], Tensor]:
-    """A cut whose patches are put together in the given order."""
-    return lambda images, ph, pw: rearrange(
-        images, f"b c (gh ph) (gw pw) -> {pattern}", ph=ph, pw=pw
-    )
+def right_cut(images: Tensor, ph: int, pw: int) -> Tensor:
+    return rearrange(images, "b c (gh ph) (gw pw) -> b (gh gw) (c ph pw)", ph=ph, pw=pw)
 
 
-right_cut = by_pattern("b (gh gw) (c ph pw)")
-
-
-def strips(images: Tensor, ph: int, pw: int) -> Tensor:
-    return images.reshape(len(images), -1, images.shape[1] * ph * pw)
-
-
-def mixed_channels(images: Tensor, ph: int, pw: int) -> Tensor:
-    return strips(by_pattern("b c gh gw ph pw")(images, ph, pw), ph, pw)
-
-
-def unfolded(images: Tensor, ph: int, pw: int) -> Tensor:
-    return F.unfold(images, (ph, pw), stride=(ph, pw))  # (b, p, n)
-
-
-CUT_MISTAKES = {
-    "patches-are-strips": strips,
-    "channels-before-grid": (mixed_channels),
-    "columns-behind-channels": (
-        lambda images, ph, pw: by_pattern("b gh c gw ph pw")(images, ph, pw).reshape(
-            len(images), -1, images.shape[1] * ph * pw
-        )
-    ),
-    "patches-by-column": (by_pattern("b (gw gh) (c ph pw)")),
-    "patch-channels-last": (by_pattern("b (gh gw) (ph pw c)")),
-    "patch-by-column": (by_pattern("b (gh gw) (c pw ph)")),
-    "patch-pw-ph-c": by_pattern("b (gh gw) (pw ph c)"),
-    "patch-ph-c-pw": by_pattern("b (gh gw) (ph c pw)"),
-    "patches-of-distant-pixels": lambda images, ph, pw: rearrange(
-        images, "b c (ph gh) (pw gw) -> b (gh gw) (c ph pw)", ph=ph, pw=pw
-    ),
-    "ph-and-pw-exchanged": lambda images, ph, pw: right_cut(images, pw, ph),
-    "unfold-viewed": (
-        lambda images, ph, pw: unfolded(images, ph, pw).reshape(
-            len(images), -1, images.shape[1] * ph * pw
-        )
-    ),
-}
+STRIPS = "reshape(len(images), -1, images.shape[1] * ph * pw)"
+ORDER, RESHAPED = "b (gh gw) (c ph pw)", ("pw=pw)", f"pw=pw).{STRIPS}")
+CUT = f'rearrange(images, "b c (gh ph) (gw pw) -> {ORDER}", ph=ph, pw=pw)'
+CUT_MISTAKES = patches(
+    right_cut,
+    {
+        "patches-are-strips": (CUT, f"images.{STRIPS}"),
+        "channels-before-grid": (ORDER, "b c gh gw ph pw", *RESHAPED),
+        "columns-behind-channels": (ORDER, "b gh c gw ph pw", *RESHAPED),
+        "patches-by-column": ("(gh gw)", "(gw gh)"),
+        "patch-channels-last": ("(c ph pw)", "(ph pw c)"),
+        "patch-by-column": ("(c ph pw)", "(c pw ph)"),
+        "patch-pw-ph-c": ("(c ph pw)", "(pw ph c)"),
+        "patch-ph-c-pw": ("(c ph pw)", "(ph c pw)"),
+        "patches-of-distant-pixels": ("(gh ph) (gw pw)", "(ph gh) (pw gw)"),
+        "ph-and-pw-exchanged": ("ph=ph, pw=pw", "ph=pw, pw=ph"),
+        "unfold-viewed": (CUT, f"F.unfold(images, (ph, pw), stride=(ph, pw)).{STRIPS}"),
+    },
+)
 LOOP_MISTAKES = {
     words: lambda image, ph, pw, mistake=mistake: mistake(image[None], ph, pw)[0]
-    for words, mistake in CUT_MISTAKES.items()
+    for words, (mistake,) in CUT_MISTAKES.items()
 }
 
 
@@ -137,38 +116,38 @@ def find_the_bug(healthy) -> Message | str:
 # ---------------------------------------------------------------------------------- convolution
 
 
-def tokens_of(cut: Callable) -> Callable:
-    """The tokens of patches that are cut in the given way."""
-    return lambda images, weight, bias, ph, pw: F.linear(cut(images, ph, pw), weight, bias)
+def projected(images: Tensor, weight: Tensor, bias: Tensor, ph: int, pw: int) -> Tensor:
+    patches = rearrange(images, "b c (gh ph) (gw pw) -> b (gh gw) (c ph pw)", ph=ph, pw=pw)
+    tokens = F.linear(patches, weight, bias)
+    return tokens
 
 
-def viewed_maps(images: Tensor, weight: Tensor, bias: Tensor, ph: int, pw: int) -> Tensor:
-    tokens = tokens_of(right_cut)(images, weight, bias, ph, pw)
-    return tokens.mT.reshape(tokens.shape)
+CONV_MISTAKES = patches(
+    projected,
+    {
+        "maps-viewed-as-tokens": ("return tokens", "return tokens.mT.reshape(tokens.shape)"),
+        "projection-bias-missing": ("weight, bias)", "weight)"),
+        "tokens-by-column": ("(gh gw)", "(gw gh)"),
+        "weight-split-channels-last": ("(c ph pw)", "(ph pw c)"),
+        "weight-split-by-column": ("(c ph pw)", "(c pw ph)"),
+    },
+)
 
 
-CONV_MISTAKES = {
-    "maps-viewed-as-tokens": (viewed_maps),
-    "projection-bias-missing": lambda images, weight, bias, ph, pw: F.linear(
-        right_cut(images, ph, pw), weight
-    ),
-    "tokens-by-column": (tokens_of(by_pattern("b (gw gh) (c ph pw)"))),
-    "weight-split-channels-last": (tokens_of(by_pattern("b (gh gw) (ph pw c)"))),
-    "weight-split-by-column": (tokens_of(by_pattern("b (gh gw) (c pw ph)"))),
-}
+def converted_weight(weight: Tensor, c: int, ph: int, pw: int) -> Tensor:
+    return rearrange(weight, "e (ph pw c) -> e (c ph pw)", c=c, ph=ph, pw=pw)
 
 
-def reordered(pattern: str) -> Callable:
-    return lambda weight, c, ph, pw: rearrange(weight, pattern, c=c, ph=ph, pw=pw)
-
-
-CONVERTED_MISTAKES = {
-    "weight-way-back": reordered("e (c ph pw) -> e (ph pw c)"),
-    "weight-read-pw-ph-c": reordered("e (pw ph c) -> e (c ph pw)"),
-    "weight-out-c-pw-ph": reordered("e (ph pw c) -> e (c pw ph)"),
-    "weight-out-pw-ph-c": reordered("e (ph pw c) -> e (pw ph c)"),
-    "weight-out-ph-c-pw": reordered("e (ph pw c) -> e (ph c pw)"),
-}
+CONVERTED_MISTAKES = patches(
+    converted_weight,
+    {
+        "weight-way-back": ("(ph pw c) -> e (c ph pw)", "(c ph pw) -> e (ph pw c)"),
+        "weight-read-pw-ph-c": ("(ph pw c)", "(pw ph c)"),
+        "weight-out-c-pw-ph": ("(c ph pw)", "(c pw ph)"),
+        "weight-out-pw-ph-c": ("(c ph pw)", "(pw ph c)"),
+        "weight-out-ph-c-pw": ("(c ph pw)", "(ph c pw)"),
+    },
+)
 
 
 def with_weights(case: Case) -> tuple[Any, ...]:
@@ -182,7 +161,7 @@ def weights_of_others(tokens_by_conv, converted) -> Message | str:
     written(tokens_by_conv, converted)
     compared = same_function(
         tokens_by_conv,
-        tokens_of(right_cut),
+        projected,
         with_weights,
         mistakes=CONV_MISTAKES,
         forbidden=dict.fromkeys(CUTTING, "conv-cuts-and-projects"),
@@ -193,7 +172,7 @@ def weights_of_others(tokens_by_conv, converted) -> Message | str:
         noticed(Wrong("convolution-missing"))
     same_function(
         converted,
-        reordered("e (ph pw c) -> e (c ph pw)"),
+        converted_weight,
         lambda case: (case.randn("e (ph pw c)"), case["c"], case["ph"], case["pw"]),
         mistakes=CONVERTED_MISTAKES,
     )
@@ -203,49 +182,28 @@ def weights_of_others(tokens_by_conv, converted) -> Message | str:
 # ------------------------------------------------------------------------------------ the class
 
 
-def put_together(
-    join: Callable[[Tensor, Tensor, Tensor], Tensor],
-) -> type[finished.PatchEmbedding]:
-    """The class with another way to join class token (b, 1, e), patches and positions."""
+class Embedding(finished.PatchEmbedding):
+    """The right class, step by step."""
 
-    class Mistaken(finished.PatchEmbedding):
-        def forward(self, images: Tensor) -> Tensor:
-            patches = self.proj(finished.patchify(images, self.patch_size))
-            return join(self.class_token.expand(len(images), -1, -1), patches, self.positions)
-
-    return Mistaken
+    def forward(self, images: Tensor) -> Tensor:
+        patches = self.proj(finished.patchify(images, self.patch_size))
+        first = self.class_token.expand(len(images), -1, -1)
+        return torch.cat([first, patches], dim=1) + self.positions
 
 
-EMBEDDING_MISTAKES = {
-    "positions-missing": put_together(
-        lambda first, patches, positions: torch.cat([first, patches], dim=1)
-    ),
-    "class-token-at-end": put_together(
-        lambda first, patches, positions: torch.cat([patches, first], dim=1) + positions
-    ),
-    "class-token-without-position": (
-        put_together(
-            lambda first, patches, positions: torch.cat([first, patches + positions[:, 1:]], dim=1)
-        )
-    ),
-    "positions-of-neighbours": put_together(
-        lambda first, patches, positions: torch.cat([first, patches + positions[:, :-1]], dim=1)
-    ),
-    "positions-shifted": [
-        put_together(
-            lambda first, patches, positions, by=by: (
-                torch.cat([first, patches], dim=1) + positions.roll(by, dims=1)
-            )
-        )
-        for by in (1, -1)
-    ],
-    "positions-twice": put_together(
-        lambda first, patches, positions: torch.cat([first, patches], dim=1) + 2 * positions
-    ),
-    "positions-multiplied": put_together(
-        lambda first, patches, positions: torch.cat([first, patches], dim=1) * positions
-    ),
-}
+PLUS = "+ self.positions"
+EMBEDDING_MISTAKES = patches(
+    Embedding,
+    {
+        "positions-missing": (PLUS, ""),
+        "class-token-at-end": ("[first, patches]", "[patches, first]"),
+        "class-token-without-position": (PLUS, "", "patches]", "patches + self.positions[:, 1:]]"),
+        "positions-of-neighbours": (PLUS, "", "patches]", "patches + self.positions[:, :-1]]"),
+        "positions-shifted": [(PLUS, f"{PLUS}.roll({by}, dims=1)") for by in (1, -1)],
+        "positions-twice": (PLUS, "+ 2 * self.positions"),
+        "positions-multiplied": (PLUS, "* self.positions"),
+    },
+)
 
 
 def embedding_clinic(module: nn.Module, built: dict[str, Any]) -> Report:
@@ -302,68 +260,49 @@ def some_negative(patches: Tensor) -> Tensor:
 
 CUTS = {
     "cut-right": right_cut,
-    "cut-of-exercise-three": mixed_channels,
-    "cut-strips": strips,
-    "cut-by-columns": by_pattern("b (gw gh) (c ph pw)"),
+    "cut-of-exercise-three": CUT_MISTAKES["channels-before-grid"][0],
+    "cut-strips": CUT_MISTAKES["patches-are-strips"][0],
+    "cut-by-columns": CUT_MISTAKES["patches-by-column"][0],
     "cut-last-picture": lambda *args: last_picture(right_cut(*args)),
     "cut-with-signs": lambda *args: some_negative(right_cut(*args)),
 }
 
 
-def changes(
-    cut: Callable,
-    images: Tensor,
-    ph: int,
-    pw: int,
-    channels: int | None = None,
-    fresh: bool = True,
-    restored: bool = False,
-    by_columns: bool = False,
-    whole: bool = False,
-    every: bool = False,
-    colour: float | None = None,
-) -> Tensor:
-    """The table of who changes whom, right or with one of its mistakes."""
-    before, painted, rows = cut(images, ph, pw), images.clone(), []
-    grid = (images.shape[2] // ph, images.shape[3] // pw)
-    order = [(row, column) for row in range(grid[0]) for column in range(grid[1])]
-    for row, column in sorted(order, key=lambda place: place[::-1]) if by_columns else order:
-        painted = images.clone() if fresh else painted
-        square = (slice(row * ph, (row + 1) * ph), slice(column * pw, (column + 1) * pw))
-        places = (slice(None), slice(channels), *square)
-        painted[places] = painted[places] + 1 if colour is None else colour
-        changed = cut(painted, ph, pw) != before
-        changed = changed.all(dim=2) if whole else changed.any(dim=2)
-        rows.append(changed.all(dim=0) if every else changed.any(dim=0))
-        if restored:
-            painted[places] -= 1
-    return torch.stack(rows)
+def changes(cut: Callable, images: Tensor, ph: int, pw: int) -> Tensor:
+    before, table = cut(images, ph, pw), []
+    for row in range(0, images.shape[2], ph):
+        for column in range(0, images.shape[3], pw):
+            painted = images.clone()
+            painted[:, :, row : row + ph, column : column + pw] += 1
+            changed = cut(painted, ph, pw) != before
+            table.append(changed.any(dim=2).any(dim=0))
+    return torch.stack(table)
 
 
-def squares(images: Tensor, ph: int, pw: int) -> int:
-    return images.shape[2] // ph * (images.shape[3] // pw)
-
-
-INFLUENCE_MISTAKES = {
-    "always-own-patch": (
-        lambda cut, images, ph, pw: torch.eye(squares(images, ph, pw), dtype=torch.bool)
-    ),
-    "influence-transposed": (lambda cut, images, ph, pw: changes(cut, images, ph, pw).mT),
-    "influence-inverted": (lambda cut, images, ph, pw: ~changes(cut, images, ph, pw)),
-    "painted-without-fresh-copy": (lambda *args: changes(*args, fresh=False)),
-    "paint-taken-away": lambda *args: changes(*args, fresh=False, restored=True),
-    "squares-by-column": (lambda *args: changes(*args, by_columns=True)),
-    "paints-first-channel": (lambda *args: changes(*args, channels=1)),
-    "asks-all-numbers": (lambda *args: changes(*args, whole=True)),
-    "asks-all-pictures": (lambda *args: changes(*args, every=True)),
-    "paints-white": (lambda *args: changes(*args, colour=1.0)),
-    "paints-black": (lambda *args: changes(*args, colour=0.0)),
-    "no-patch-changes": (
-        lambda cut, images, ph, pw: torch.zeros(
-            squares(images, ph, pw), squares(images, ph, pw), dtype=torch.bool
-        )
-    ),
-}
+STACK, COPY = "torch.stack(table)", "painted = images.clone()\n"
+BY_COLUMN = f'rearrange({STACK}, "(gh gw) n -> (gw gh) n", gh=images.shape[2] // ph)'
+COPIED_ONCE = (f"            {COPY}", "", "    before", f"    {COPY}    before")
+INFLUENCE_MISTAKES = patches(
+    changes,
+    {
+        "always-own-patch": (STACK, "torch.eye(len(table), dtype=torch.bool)"),
+        "influence-transposed": (STACK, "torch.stack(table).mT"),
+        "influence-inverted": (STACK, "~torch.stack(table)"),
+        "painted-without-fresh-copy": COPIED_ONCE,
+        "paint-taken-away": (
+            *COPIED_ONCE,
+            "table.append",
+            "painted[:, :, row : row + ph, column : column + pw] -= 1\n            table.append",
+        ),
+        "squares-by-column": (STACK, BY_COLUMN),
+        "paints-first-channel": ("[:, :, row", "[:, :1, row"),
+        "asks-all-numbers": ("any(dim=2)", "all(dim=2)"),
+        "asks-all-pictures": ("any(dim=0)", "all(dim=0)"),
+        "paints-white": ("+= 1", "= 1.0"),
+        "paints-black": ("+= 1", "= 0.0"),
+        "no-patch-changes": (STACK, "torch.zeros_like(torch.stack(table))"),
+    },
+)
 
 
 @exercise("01.6", "Who changes whom?")

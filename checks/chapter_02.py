@@ -15,6 +15,7 @@ from checks.engine.guesses import same_number, same_shape
 from checks.engine.measures import same_measure
 from checks.engine.message import Message, message
 from checks.engine.modules import same_module
+from checks.engine.patches import patches
 from checks.engine.shortcuts import EINOPS
 from checks.engine.verdict import exercise, open_exercise
 
@@ -82,41 +83,30 @@ def split_and_join(split_heads, join_heads) -> Message | str:
 
 
 def by_tables(x: Tensor, tables: Tensor, biases: Tensor) -> Tensor:
-    return einsum(x, tables, "b n e, h d e -> b h n d") + biases[:, None]
+    products = einsum(x, tables, "b n e, h d e -> b h n d")
+    heads = products + biases[:, None]
+    return heads
 
 
-def reshaped(x: Tensor, tables: Tensor, biases: Tensor) -> Tensor:
-    wide = einsum(x, tables, "b n e, h d e -> b n h d") + biases
-    return wide.reshape(len(x), len(tables), x.shape[1], -1)
-
-
-TABLE_MISTAKES = {
-    "head-biases-missing": lambda x, tables, biases: by_tables(x, tables, 0 * biases),
-    "head-biases-subtracted": lambda x, tables, biases: by_tables(x, tables, -biases),
-    "table-of-head-zero": lambda x, tables, biases: by_tables(
-        x, tables[:1].expand_as(tables), biases
-    ),
-    "table-and-biases-of-head-zero": lambda x, tables, biases: by_tables(
-        x, tables[:1].expand_as(tables), biases[:1].expand_as(biases)
-    ),
-    "biases-of-head-zero": lambda x, tables, biases: by_tables(
-        x, tables, biases[:1].expand_as(biases)
-    ),
-    "sum-of-head-tables": (
-        lambda x, tables, biases: by_tables(
-            x, tables.sum(0, keepdim=True).expand_as(tables), biases
-        )
-    ),
-    "sum-of-head-biases": lambda x, tables, biases: by_tables(
-        x, tables, biases.sum(0, keepdim=True).expand_as(biases)
-    ),
-    "biases-added-each-time": (
-        lambda x, tables, biases: by_tables(x, tables, biases * x.shape[-1])
-    ),
-    "mean-over-token": lambda x, tables, biases: by_tables(x, tables / x.shape[-1], biases),
-    "heads-reshaped-to-front": reshaped,
-    "heads-reversed": lambda x, tables, biases: by_tables(x, tables, biases).flip(1),
-}
+PLUS, BIASES_OF_ZERO = " + biases[:, None]", ("biases[:, None]", "biases[0]")
+TABLE_OF_ZERO = ("x, tables,", "x, tables[:1].expand_as(tables),")
+RESHAPED = "heads = (products + biases).reshape(len(x), len(tables), x.shape[1], -1)"
+TABLE_MISTAKES = patches(
+    by_tables,
+    {
+        "head-biases-missing": (PLUS, ""),
+        "head-biases-subtracted": (PLUS, " - biases[:, None]"),
+        "table-of-head-zero": TABLE_OF_ZERO,
+        "table-and-biases-of-head-zero": (*TABLE_OF_ZERO, *BIASES_OF_ZERO),
+        "biases-of-head-zero": BIASES_OF_ZERO,
+        "sum-of-head-tables": ("x, tables,", "x, tables.sum(0).expand_as(tables),"),
+        "sum-of-head-biases": ("biases[:, None]", "biases.sum(0)"),
+        "biases-added-each-time": (PLUS, f"{PLUS} * x.shape[-1]"),
+        "mean-over-token": (PLUS, f" / x.shape[-1]{PLUS}"),
+        "heads-reshaped-to-front": ("b h n d", "b n h d", f"heads = products{PLUS}", RESHAPED),
+        "heads-reversed": ("return heads", "return heads.flip(1)"),
+    },
+)
 
 
 @exercise("02.3", "A table for each head: the loop, then without it")
@@ -135,24 +125,23 @@ def table_for_each_head(heads_loop, heads) -> Message | str:
 
 
 class Queries(nn.Module):
-    """The right projection, or one with another way to split."""
+    """The right projection."""
 
-    def __init__(self, embed_dim: int, num_heads: int, split: Callable | None = None):
+    def __init__(self, embed_dim: int, num_heads: int):
         super().__init__()
-        self.num_heads, self.split = num_heads, split
+        self.num_heads = num_heads
         self.q_proj = nn.Linear(embed_dim, embed_dim)
 
     def forward(self, x: Tensor) -> Tensor:
-        split = self.split or (lambda t, h: rearrange(t, "b n (h d) -> b h n d", h=h))
-        return split(self.q_proj(x), self.num_heads)
+        q = self.q_proj(x)
+        return rearrange(q, "b n (h d) -> b h n d", h=self.num_heads)
 
 
 def embedding_and_heads(case: Case) -> dict[str, int]:
     return {"embed_dim": case["h"] * case["d"], "num_heads": case["h"]}
 
 
-def queries_that(split: Callable) -> Callable[..., nn.Module]:
-    return lambda embed_dim, num_heads: Queries(embed_dim, num_heads, split)
+SPLIT = 'rearrange(q, "b n (h d) -> b h n d", h=self.num_heads)'
 
 
 @exercise("02.4", "Find the bug")
@@ -162,55 +151,48 @@ def find_the_bug(Healthy) -> Message | str:
         Queries,
         embedding_and_heads,
         lambda case: (case.randn("b n (h d)"),),
-        mistakes={
-            BY_MEMORY: queries_that(lambda t, h: t.reshape(len(t), h, t.shape[1], -1)),
-            EVERY_HTH: queries_that(lambda t, h: rearrange(t, "b n (d h) -> b h n d", h=h)),
-        },
+        mistakes=patches(
+            Queries,
+            {
+                BY_MEMORY: (SPLIT, "q.reshape(len(q), self.num_heads, q.shape[1], -1)"),
+                EVERY_HTH: ("(h d)", "(d h)"),
+            },
+        ),
     )
 
 
 class Wide(nn.Module):
-    """The right wide projection, or one that reads its rows otherwise."""
+    """The right wide projection."""
 
-    def __init__(self, embed_dim: int, num_heads: int, read: Callable | str | None = None):
+    def __init__(self, embed_dim: int, num_heads: int):
         super().__init__()
         self.num_heads = num_heads
-        self.read = read or "b n (three h d) -> three b h n d"
         self.qkv_proj = nn.Linear(embed_dim, 3 * embed_dim)
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
-        wide = self.qkv_proj(x)
-        if callable(self.read):
-            return self.read(wide, self.num_heads)
-        return tuple(rearrange(wide, self.read, three=3, h=self.num_heads))
+        wide, h = self.qkv_proj(x), self.num_heads
+        q, k, v = rearrange(wide, "b n (three h d) -> three b h n d", three=3, h=h)
+        return q, k, v
 
 
-def wide_that(read: Callable | str) -> Callable[..., nn.Module]:
-    return lambda embed_dim, num_heads: Wide(embed_dim, num_heads, read)
-
-
-def thirds(wide: Tensor, h: int) -> Tensor:
-    return rearrange(wide, "b n (three h d) -> three b h n d", three=3, h=h)
-
-
-WIDE_MISTAKES = {
-    "wide-read-head-by-head": ("b n (h three d) -> three b h n d"),
-    "wide-read-in-turns": "b n (h d three) -> three b h n d",
-    "wide-every-hth": "b n (three d h) -> three b h n d",
-    "wide-heads-by-memory": (
-        lambda wide, h: tuple(
-            part.reshape(len(wide), h, wide.shape[1], -1) for part in wide.chunk(3, dim=-1)
-        )
-    ),
-    "wide-parts-by-memory": (
-        lambda wide, h: tuple(wide.reshape(3, len(wide), h, wide.shape[1], -1))
-    ),
-    "wide-queries-keys-exchanged": lambda wide, h: tuple(thirds(wide, h)[[1, 0, 2]]),
-    "wide-keys-values-exchanged": lambda wide, h: tuple(thirds(wide, h)[[0, 2, 1]]),
-    "wide-reversed": lambda wide, h: tuple(thirds(wide, h)[[2, 1, 0]]),
-    "wide-keys-as-values": lambda wide, h: tuple(thirds(wide, h)[[0, 1, 1]]),
-    "wide-all-queries": lambda wide, h: tuple(thirds(wide, h)[[0, 0, 0]]),
-}
+READ = 'rearrange(wide, "b n (three h d) -> three b h n d", three=3, h=h)'
+BY_THIRDS = "(t.reshape(len(x), h, x.shape[1], -1) for t in wide.chunk(3, dim=-1))"
+RETURNED = "return q, k, v"
+WIDE_MISTAKES = patches(
+    Wide,
+    {
+        "wide-read-head-by-head": ("(three h d)", "(h three d)"),
+        "wide-read-in-turns": ("(three h d)", "(h d three)"),
+        "wide-every-hth": ("(three h d)", "(three d h)"),
+        "wide-heads-by-memory": (READ, BY_THIRDS),
+        "wide-parts-by-memory": (READ, "wide.reshape(3, len(x), h, x.shape[1], -1)"),
+        "wide-queries-keys-exchanged": (RETURNED, "return k, q, v"),
+        "wide-keys-values-exchanged": (RETURNED, "return q, v, k"),
+        "wide-reversed": (RETURNED, "return v, k, q"),
+        "wide-keys-as-values": (RETURNED, "return q, k, k"),
+        "wide-all-queries": (RETURNED, "return q, q, q"),
+    },
+)
 
 
 def sorted_by(pattern: str) -> Callable[[Tensor, int], Tensor]:
@@ -225,7 +207,7 @@ def wide_projection(WideProjection, in_our_order) -> Message | str:
         Wide,
         embedding_and_heads,
         lambda case: (case.randn("b n (h d)"),),
-        mistakes={words: wide_that(read) for words, read in WIDE_MISTAKES.items()},
+        mistakes=WIDE_MISTAKES,
     )
     same_function(
         in_our_order,

@@ -10,7 +10,6 @@ from einops import rearrange
 from torch import Tensor, nn
 
 from attention_clinic import Report, diagnose
-from checks.engine import explain
 from checks.engine.answer import Wrong, written
 from checks.engine.calls import run
 from checks.engine.cases import Case
@@ -18,6 +17,7 @@ from checks.engine.functions import Trials, same_function
 from checks.engine.guesses import same_shape
 from checks.engine.measures import same_measure
 from checks.engine.message import Message, message
+from checks.engine.patches import patches
 from checks.engine.shortcuts import ATTENTION, SOFTMAX
 from checks.engine.verdict import exercise, open_exercise
 from utils import attention as finished
@@ -36,45 +36,50 @@ def which_shape(scores_shape, mixed_shape) -> Message | str:
 # ------------------------------------------------------------------------------------ the softmax
 
 
-def largest(scores: Tensor) -> Tensor:
-    return scores.amax(dim=-1, keepdim=True)
+def softmax_of(scores: Tensor) -> Tensor:
+    largest = scores.amax(dim=-1, keepdim=True)
+    powers = (scores - largest).exp()
+    return powers / powers.sum(dim=-1, keepdim=True)
 
 
-def shares(
-    dim: int | tuple[int, ...], less: Callable[[Tensor], Tensor] = torch.zeros_like
-) -> Callable[[Tensor], Tensor]:
-    """A softmax over the given axes; something may be subtracted first."""
-
-    def softmax(scores: Tensor) -> Tensor:
-        powers = (scores - less(scores)).exp()
-        return powers / powers.sum(dim=dim, keepdim=True)
-
-    return softmax
+DIVISION = " / powers.sum(dim=-1, keepdim=True)"
+SOFTMAX_MISTAKES = patches(
+    softmax_of,
+    {
+        "softmax-over-queries": ("dim=-1", "dim=-2"),
+        "softmax-over-heads": ("dim=-1", "dim=1"),
+        "softmax-over-batch": ("dim=-1", "dim=0"),
+        "softmax-over-queries-and-keys": [
+            ("dim=-1", "dim=(-2, -1)"),
+            ("sum(dim=-1", "sum(dim=(-2, -1)"),
+        ],
+        "softmax-over-everything": [
+            ("dim=-1", "dim=(0, 1, 2, 3)"),
+            ("sum(dim=-1", "sum(dim=(0, 1, 2, 3)"),
+        ],
+        "softmax-without-division": [(" - largest", "", DIVISION, ""), (DIVISION, "")],
+        "softmax-without-exp": ("(scores - largest).exp()", "scores"),
+        "softmax-logarithm": (f"powers{DIVISION}", "scores.log_softmax(dim=-1)"),
+    },
+)
+LARGE_MISTAKES = patches(
+    softmax_of,
+    {
+        "softmax-less-nothing": (" - largest", ""),
+        "softmax-less-mean": ("amax", "mean"),
+        "softmax-less-total": ("amax(dim=-1, keepdim=True)", "max()"),
+    },
+)
 
 
 @exercise("03.2", "The softmax by hand")
 def softmax_by_hand(softmax) -> Message | str:
     compared = same_function(
         softmax,
-        lambda scores: scores.softmax(dim=-1),
+        softmax_of,
         lambda case: (case.randn("b h i j") * 3,),
         forbidden=SOFTMAX,
-        mistakes={
-            "softmax-over-queries": shares(-2),
-            "softmax-over-heads": shares(1),
-            "softmax-over-batch": shares(0),
-            "softmax-over-queries-and-keys": [shares((-2, -1)), shares((-2, -1), less=largest)],
-            "softmax-over-everything": [
-                shares((0, 1, 2, 3)),
-                shares((0, 1, 2, 3), less=largest),
-            ],
-            "softmax-without-division": [
-                torch.exp,
-                lambda scores: (scores - largest(scores)).exp(),
-            ],
-            "softmax-without-exp": lambda scores: scores / scores.sum(dim=-1, keepdim=True),
-            "softmax-logarithm": lambda scores: scores.log_softmax(dim=-1),
-        },
+        mistakes=SOFTMAX_MISTAKES,
     )
     for rows in ([[1000, 1001, 1002], [998, 999, 1000]], [[-1000, 0, 1000], [-1000] * 3]):
         scores = torch.tensor(rows, dtype=torch.float32)
@@ -88,13 +93,8 @@ def softmax_by_hand(softmax) -> Message | str:
 
 def lost(scores: Tensor, found: Tensor) -> str:
     """Say why a softmax that is right for small scores fails for large ones."""
-    ways = {
-        "softmax-less-nothing": torch.zeros_like,
-        "softmax-less-mean": lambda scores: scores.mean(-1, True),
-        "softmax-less-total": torch.max,
-    }
-    for cause, less in ways.items():
-        if torch.allclose(found, shares(-1, less)(scores), equal_nan=True):
+    for cause, (way,) in LARGE_MISTAKES.items():
+        if torch.allclose(found, way(scores), equal_nan=True):
             return cause
     return "softmax-subtract-largest"
 
@@ -103,44 +103,34 @@ def lost(scores: Tensor, found: Tensor) -> str:
 
 
 def scaled(q: Tensor, k: Tensor) -> Tensor:
-    return q @ k.mT / q.shape[-1] ** 0.5
+    scores = q @ k.mT / q.shape[-1] ** 0.5
+    return scores
 
 
-def over(root_of: Callable[[Tensor, Tensor], float]) -> Callable[[Tensor, Tensor], Tensor]:
-    """Scores that are divided by the square root of something."""
-    return lambda q, k: q @ k.mT / root_of(q, k) ** 0.5
-
-
-def heads_of(q: Tensor) -> int:
-    """The number of heads of (b, h, i, d); no other shape has heads."""
-    _, h, _, _ = q.shape
-    return h
-
-
-def by_wrong_root(of: Callable[[Callable], Callable] = lambda scores: scores) -> explain.Mistakes:
-    """The scores with a wrong divisor, or what is made of them, by what is wrong."""
-    return {
-        "scores-not-divided": of(over(lambda q, k: 1)),
-        "scores-divided-by-d": of(over(lambda q, k: q.shape[-1] ** 2)),
-        "scores-multiplied": of(over(lambda q, k: 1 / q.shape[-1])),
-        "scores-divided-by-queries": of(over(lambda q, k: q.shape[-2])),
-        "scores-divided-by-keys": of(over(lambda q, k: k.shape[-2])),
-        "scores-divided-by-heads": of(over(lambda q, k: heads_of(q))),
-        "scores-divided-by-axis": [of(over(lambda q, k, a=a: q.shape[a])) for a in (0, 1)],
-        "scores-divided-by-token-width": of(over(lambda q, k: heads_of(q) * q.shape[-1])),
-        "scores-divided-by-a-fixed-number": [
-            of(over(lambda q, k, d=d: d)) for d in (8, 16, 32, 64, 96, 128, 512, 768)
-        ],
-    }
-
-
-SCORE_MISTAKES = {
-    **by_wrong_root(),
-    "scores-transposed": lambda q, k: scaled(q, k).mT,
-    "keys-viewed": lambda q, k: q @ k.reshape(k.mT.shape) / q.shape[-1] ** 0.5,
-    "scores-of-all-heads": lambda q, k: scaled(q, k.sum(dim=1, keepdim=True)),
-    "scores-are-weights": lambda q, k: scaled(q, k).softmax(dim=-1),
+ROOT = " / q.shape[-1] ** 0.5"
+WRONG_ROOTS = {
+    "scores-not-divided": (ROOT, ""),
+    "scores-divided-by-d": (ROOT, " / q.shape[-1]"),
+    "scores-multiplied": (ROOT, " * q.shape[-1] ** 0.5"),
+    "scores-divided-by-queries": (ROOT, " / q.shape[-2] ** 0.5"),
+    "scores-divided-by-keys": (ROOT, " / k.shape[-2] ** 0.5"),
+    "scores-divided-by-heads": (ROOT, " / len(q[0, :, 0, 0]) ** 0.5"),  # four axes have heads
+    "scores-divided-by-axis": [(ROOT, f" / q.shape[{axis}] ** 0.5") for axis in (0, 1)],
+    "scores-divided-by-token-width": (ROOT, " / q[0, :, 0, :].numel() ** 0.5"),
+    "scores-divided-by-a-fixed-number": [
+        (ROOT, f" / {d} ** 0.5") for d in (8, 16, 32, 64, 96, 128, 512, 768)
+    ],
 }
+SCORE_MISTAKES = patches(
+    scaled,
+    {
+        **WRONG_ROOTS,
+        "scores-transposed": ("q @ k.mT", "k @ q.mT"),
+        "keys-viewed": ("k.mT", "k.reshape(k.mT.shape)"),
+        "scores-of-all-heads": ("k.mT", "k.sum(dim=1, keepdim=True).mT"),
+        "scores-are-weights": ("return scores", "return scores.softmax(dim=-1)"),
+    },
+)
 
 
 @exercise("03.3", "Scores: the loop, then without it")
@@ -185,49 +175,37 @@ def clinic(attend: Callable) -> Report:
     return diagnose(TwoHeads(attend), num_heads=2)
 
 
-def mixing(weigh: Callable[[Tensor, Tensor], Tensor]) -> Callable:
-    """An attention with the given weights of queries and keys."""
-    return lambda q, k, v: (weigh(q, k) @ v, weigh(q, k))
+def attended(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+    scores = q @ k.mT / q.shape[-1] ** 0.5
+    weights = scores.softmax(dim=-1)
+    return weights @ v, weights
 
 
-def shared(*dims: int) -> Callable[[Tensor, Tensor], Tensor]:
-    """The weights of a softmax over the given axes."""
-
-    def weigh(q: Tensor, k: Tensor) -> Tensor:
-        powers = scaled(q, k).exp()
-        return powers / powers.sum(dim=dims or tuple(range(powers.ndim)), keepdim=True)
-
-    return weigh
-
-
-def softly(scores: Callable[[Tensor, Tensor], Tensor]) -> Callable:
-    """An attention whose weights are the softmax of the given scores."""
-    return mixing(lambda q, k: scores(q, k).softmax(dim=-1))
-
-
-right_weights = shared(-1)
-
-ATTENTION_MISTAKES = {
-    "softmax-over-queries": mixing(shared(-2)),
-    "softmax-over-queries-and-keys": mixing(shared(-2, -1)),
-    "softmax-over-everything": mixing(shared()),
-    "softmax-over-axis-one": mixing(shared(1)),
-    "softmax-over-axis-zero": mixing(shared(0)),
-    **by_wrong_root(softly),
-    "scores-divided-by-value-width": lambda q, k, v: softly(over(lambda *_: v.shape[-1]))(q, k, v),
-    "weights-divided": mixing(lambda q, k: (q @ k.mT).softmax(dim=-1) / q.shape[-1] ** 0.5),
-    "weights-divided-too": mixing(lambda q, k: right_weights(q, k) / q.shape[-1] ** 0.5),
-    "mix-divided": [
-        lambda q, k, v: (right_weights(q, k) @ v / q.shape[-1] ** 0.5, right_weights(q, k)),
-        lambda q, k, v: (
-            (q @ k.mT).softmax(dim=-1) @ v / q.shape[-1] ** 0.5,
-            (q @ k.mT).softmax(dim=-1),
+WEIGHTS = "scores.softmax(dim=-1)"
+ATTENTION_MISTAKES = patches(
+    attended,
+    {
+        "softmax-over-queries": ("dim=-1", "dim=-2"),
+        "softmax-over-queries-and-keys": (
+            WEIGHTS,
+            "scores.exp() / scores.exp().sum(dim=(-2, -1), keepdim=True)",
         ),
-    ],
-    "no-softmax": mixing(scaled),
-    "keys-viewed": softly(lambda q, k: q @ k.reshape(k.mT.shape) / q.shape[-1] ** 0.5),
-    "scores-returned": lambda q, k, v: (right_weights(q, k) @ v, scaled(q, k)),
-}
+        "softmax-over-everything": (WEIGHTS, "scores.exp() / scores.exp().sum()"),
+        "softmax-over-axis-one": ("dim=-1", "dim=1"),
+        "softmax-over-axis-zero": ("dim=-1", "dim=0"),
+        **WRONG_ROOTS,
+        "scores-divided-by-value-width": (ROOT, " / v.shape[-1] ** 0.5"),
+        "weights-divided": (ROOT, "", WEIGHTS, WEIGHTS + ROOT),
+        "weights-divided-too": (WEIGHTS, WEIGHTS + ROOT),
+        "mix-divided": [
+            ("weights @ v", f"weights @ v{ROOT}"),
+            (ROOT, "", "weights @ v", f"weights @ v{ROOT}"),
+        ],
+        "no-softmax": (WEIGHTS, "scores"),
+        "keys-viewed": ("k.mT", "k.reshape(k.mT.shape)"),
+        "scores-returned": ("v, weights", "v, scores"),
+    },
+)
 
 
 def queries_keys_values(case: Case) -> tuple[Tensor, Tensor, Tensor]:
@@ -239,7 +217,7 @@ def queries_keys_values(case: Case) -> tuple[Tensor, Tensor, Tensor]:
 def same_attention(answer: Callable) -> Message | str:
     return same_function(
         answer,
-        lambda q, k, v: finished.scaled_dot_product_attention(q, k, v),
+        attended,
         queries_keys_values,
         mistakes=ATTENTION_MISTAKES,
         forbidden=ATTENTION,

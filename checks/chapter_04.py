@@ -21,6 +21,7 @@ from checks.engine.functions import Trials, same_function
 from checks.engine.guesses import same_number, same_shape
 from checks.engine.message import Message, message
 from checks.engine.modules import randomise, same_module
+from checks.engine.patches import patches
 from checks.engine.shortcuts import ATTENTION
 from checks.engine.verdict import exercise, open_exercise
 from utils import attention as finished
@@ -36,72 +37,48 @@ def which_shape(keys_shape, weights_shape, joined_shape) -> Message:
     mixed, weights = finished.scaled_dot_product_attention(q, k, k)
     same_shape(keys_shape, k.shape, "b h j d")
     same_shape(weights_shape, weights.shape, "b h i j")
-    same_shape(joined_shape, join(mixed).shape, "b i e")
+    same_shape(joined_shape, rearrange(mixed, "b h i d -> b i (h d)").shape, "b i e")
     return message("gives-all-three-shapes")
 
 
 # ------------------------------------------------------------------------------- several heads
 
 
-def split(t: Tensor, num_heads: int) -> Tensor:
-    return rearrange(t, "b n (h d) -> b h n d", h=num_heads)
-
-
-def join(mixed: Tensor) -> Tensor:
+def heads_of(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    scores = q @ k.mT / q.shape[-1] ** 0.5
+    weights = scores.softmax(dim=-1)
+    mixed = weights @ v
     return rearrange(mixed, "b h i d -> b i (h d)")
 
 
-def weigh(q: Tensor, k: Tensor, width: float | None = None, axis: int = -1) -> Tensor:
-    """Return weights; the scores are divided by the square root of the width."""
-    return (q @ k.mT / (width or q.shape[-1]) ** 0.5).softmax(dim=axis)
-
-
-def heads(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    return join(weigh(q, k) @ v)
-
-
-def unmoved(mixed: Tensor) -> Tensor:
-    b, h, i, d = mixed.shape
-    return mixed.reshape(b, i, h * d)
-
-
-def heads_first(mixed: Tensor) -> Tensor:
-    b, h, i, d = mixed.shape
-    return rearrange(mixed, "b h i d -> h b i d").reshape(b, i, h * d)
-
-
-def interleaved(mixed: Tensor) -> Tensor:
-    return rearrange(mixed, "b h i d -> b i (d h)")
-
-
-def of_samples(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """What a loop over the samples puts side by side."""
-    return torch.cat([weigh(*one) @ v for *one, v in zip(q, k, v, strict=True)], dim=-1)
-
-
-HEAD_MISTAKES = {
-    "joined-as-in-memory": lambda q, k, v: unmoved(weigh(q, k) @ v),
-    "samples-swap-heads": lambda q, k, v: heads_first(weigh(q, k) @ v),
-    "joined-interleaved": lambda q, k, v: interleaved(weigh(q, k) @ v),
-    "heads-not-joined": lambda q, k, v: weigh(q, k) @ v,
-    "joined-heads-reversed": lambda q, k, v: join((weigh(q, k) @ v).flip(1)),
-    "always-head-zero": lambda q, k, v: join((weigh(q, k) @ v)[:, :1].expand_as(q)),
-    "weights-of-head-zero": lambda q, k, v: join(weigh(q, k)[:, :1] @ v),
-    "values-of-head-zero": lambda q, k, v: join(weigh(q, k) @ v[:, :1]),
-    "mean-of-weights": lambda q, k, v: join(weigh(q, k).mean(dim=1, keepdim=True) @ v),
-    "one-table-for-all-heads": lambda q, k, v: join(
-        ((q @ k.mT).sum(dim=1, keepdim=True) / q.shape[-1] ** 0.5).softmax(dim=-1) @ v
-    ),
-    "joined-before-attending": lambda q, k, v: weigh(join(q), join(k)) @ join(v),
-    "loops-over-samples": of_samples,
-    "scores-not-divided": lambda q, k, v: join(weigh(q, k, width=1) @ v),
-    "scaled-by-token-width": lambda q, k, v: join(weigh(q, k, q.shape[1] * q.shape[3]) @ v),
-    "softmax-over-queries": lambda q, k, v: join(weigh(q, k, axis=-2) @ v),
-    "softmax-over-heads": lambda q, k, v: join(weigh(q, k, axis=1) @ v),
-    "keys-are-mixed": lambda q, k, v: heads(q, k, k),
-    "values-are-asked": lambda q, k, v: heads(q, v, v),
-    "keys-and-values-exchanged": lambda q, k, v: heads(q, v, k),
-}
+ROOT, TOKEN_ROOT = " / q.shape[-1] ** 0.5", " / (q.shape[1] * q.shape[-1]) ** 0.5"
+ONE_TABLE = ("q @ k.mT", "(q @ k.mT).sum(dim=1, keepdim=True)")
+MIXED = "weights @ v"
+JOINED = 'rearrange(mixed, "b h i d -> b i (h d)")'
+HEAD_MISTAKES = patches(
+    heads_of,
+    {
+        "joined-as-in-memory": (JOINED, "mixed.reshape(len(q), q.shape[2], -1)"),
+        "samples-swap-heads": (JOINED, "mixed.transpose(0, 1).reshape(len(q), q.shape[2], -1)"),
+        "joined-interleaved": ("(h d)", "(d h)"),
+        "heads-not-joined": (JOINED, "mixed"),
+        "joined-heads-reversed": (MIXED, "weights.flip(1) @ v.flip(1)"),
+        "always-head-zero": (MIXED, "(weights @ v)[:, :1].expand_as(q)"),
+        "weights-of-head-zero": (MIXED, "weights[:, :1] @ v"),
+        "values-of-head-zero": (MIXED, "weights @ v[:, :1]"),
+        "mean-of-weights": (MIXED, "weights.mean(dim=1, keepdim=True) @ v"),
+        "one-table-for-all-heads": ONE_TABLE,
+        "joined-before-attending": (*ONE_TABLE, ROOT, TOKEN_ROOT),
+        "loops-over-samples": (JOINED, "torch.cat(list(mixed), dim=-1)"),
+        "scores-not-divided": (ROOT, ""),
+        "scaled-by-token-width": (ROOT, TOKEN_ROOT),
+        "softmax-over-queries": ("dim=-1", "dim=-2"),
+        "softmax-over-heads": ("dim=-1", "dim=1"),
+        "keys-are-mixed": (MIXED, "weights @ k"),
+        "values-are-asked": ("k.mT", "v.mT"),
+        "keys-and-values-exchanged": ("k.mT", "v.mT", MIXED, "weights @ k"),
+    },
+)
 
 
 @exercise("04.2", "Head by head, then all at once")
@@ -111,8 +88,8 @@ def head_by_head_and_at_once(head_by_head, at_once) -> Message:
     def inputs(case: Case) -> tuple[Tensor, ...]:
         return case.randn("b h i d"), case.randn("b h j d"), case.randn("b h j d")
 
-    same_function(head_by_head, heads, inputs, mistakes=HEAD_MISTAKES, loops="asked")
-    return same_function(at_once, heads, inputs, mistakes=HEAD_MISTAKES, loops="forbidden")
+    same_function(head_by_head, heads_of, inputs, mistakes=HEAD_MISTAKES, loops="asked")
+    return same_function(at_once, heads_of, inputs, mistakes=HEAD_MISTAKES, loops="forbidden")
 
 
 # ----------------------------------------------------------------------------------- the class
@@ -120,97 +97,62 @@ def head_by_head_and_at_once(head_by_head, at_once) -> Message:
 ROLES = ("q_proj", "k_proj", "v_proj")
 
 
-def layer_with(
-    queries: str = "x",
-    keys: str = "context",
-    values: str = "context",
-    attend: Callable = heads,
-    cut: Callable = split,
-    layers: tuple[str, str, str] = ROLES,
-) -> type[nn.Module]:
-    """Return a layer whose queries, keys and values come from somewhere, and attend somehow."""
-
-    class Layer(finished.MultiHeadAttention):
-        def forward(self, x: Tensor, context: Tensor | None = None) -> Tensor:
-            given = {"x": x, "context": x if context is None else context}
-            q, k, v = (
-                cut(getattr(self, name)(given[source]) if name else given[source], self.num_heads)
-                for name, source in zip(layers, (queries, keys, values), strict=True)
-            )
-            return self.out_proj(attend(q, k, v))
-
-    return Layer
-
-
-def every_hth(t: Tensor, num_heads: int) -> Tensor:
-    return rearrange(t, "b n (d h) -> b h n d", h=num_heads)
-
-
-def heads_inside_tokens(t: Tensor, num_heads: int) -> Tensor:
-    return rearrange(t, "b n (h d) -> b n h d", h=num_heads)
-
-
-def into(count: int) -> Callable:
-    """Return a split into a fixed number of heads."""
-    return lambda t, num_heads: split(t, count)
-
-
-class AddsX(finished.MultiHeadAttention):
-    """The layer with the residual path that is the block's."""
+class Layer(finished.MultiHeadAttention):
+    """The right layer, step by step."""
 
     def forward(self, x: Tensor, context: Tensor | None = None) -> Tensor:
-        return super().forward(x, context) + x
+        context = x if context is None else context
+        q, k, v = self.q_proj(x), self.k_proj(context), self.v_proj(context)
+        q, k, v = (rearrange(t, "b n (h d) -> b h n d", h=self.num_heads) for t in (q, k, v))
+        mixed = (q @ k.mT / q.shape[-1] ** 0.5).softmax(dim=-1) @ v
+        return self.out_proj(rearrange(mixed, "b h n d -> b n (h d)"))
 
 
-CLASS_MISTAKES = {
-    "every-hth-number": layer_with(
-        cut=every_hth, attend=lambda q, k, v: interleaved(weigh(q, k) @ v)
-    ),
-    "split-interleaved-join-not": layer_with(cut=every_hth),
-    "joined-interleaved": layer_with(attend=lambda q, k, v: interleaved(weigh(q, k) @ v)),
-    "heads-attend-inside-tokens": layer_with(
-        cut=heads_inside_tokens, attend=lambda q, k, v: (weigh(q, k) @ v).flatten(2)
-    ),
-    "heads-split-behind-tokens": layer_with(cut=heads_inside_tokens),
-    "join-reads-heads-as-tokens": layer_with(attend=lambda q, k, v: (weigh(q, k) @ v).flatten(2)),
-    "adds-x": AddsX,
-    "num-heads-taken-for-d": layer_with(
-        cut=lambda t, num_heads: rearrange(t, "b n (h d) -> b h n d", d=num_heads)
-    ),
-    "keys-and-values-exchanged": layer_with(attend=lambda q, k, v: heads(q, v, k)),
-    "queries-and-keys-exchanged": layer_with(attend=lambda q, k, v: heads(k, q, v)),
-    "queries-and-values-exchanged": layer_with(attend=lambda q, k, v: heads(v, k, q)),
-    "roles-in-a-circle": layer_with(attend=lambda q, k, v: heads(k, v, q)),
-    "roles-in-the-other-circle": layer_with(attend=lambda q, k, v: heads(v, q, k)),
-    "scaled-twice": layer_with(
-        attend=lambda q, k, v: join(weigh(q, k, q.shape[1] * q.shape[3] ** 2) @ v)
-    ),
-    **{
-        message("made-by-wrong-layer", made=made, by=by, right=right): layer_with(
-            layers=tuple(by if own == right else own for own in ROLES)
-        )
-        for made, right in zip(("queries", "keys", "values"), ROLES, strict=True)
-        for by in ROLES
-        if by != right
+CLASS_MISTAKES = patches(
+    Layer,
+    {
+        "every-hth-number": ("(h d)", "(d h)"),
+        "split-interleaved-join-not": ("(h d) ->", "(d h) ->"),
+        "joined-interleaved": ("-> b n (h d)", "-> b n (d h)"),
+        "heads-attend-inside-tokens": ("b h n d", "b n h d"),
+        "heads-split-behind-tokens": ("-> b h n d", "-> b n h d"),
+        "join-reads-heads-as-tokens": ("b h n d ->", "b n h d ->"),
+        "adds-x": ("return ", "return x + "),
+        "num-heads-taken-for-d": ("h=self.num_heads", "d=self.num_heads"),
+        "keys-and-values-exchanged": ("q, k, v = self", "q, v, k = self"),
+        "queries-and-keys-exchanged": ("q, k, v = self", "k, q, v = self"),
+        "queries-and-values-exchanged": ("q, k, v = self", "v, k, q = self"),
+        "roles-in-a-circle": ("q, k, v = self", "v, q, k = self"),
+        "roles-in-the-other-circle": ("q, k, v = self", "k, v, q = self"),
+        "scaled-twice": (ROOT, f"{ROOT} / x.shape[-1] ** 0.5"),
+        **{
+            message("made-by-wrong-layer", made=made, by=by, right=right): (right, by)
+            for made, right in zip(("queries", "keys", "values"), ROLES, strict=True)
+            for by in ROLES
+            if by != right
+        },
+        **{
+            message("not-projected", made=made, right=right): (f"self.{right}", "")
+            for made, right in zip(("queries", "keys", "values"), ROLES, strict=True)
+        },
+        **{
+            message("always-so-many-heads", count=count): ("self.num_heads", str(count))
+            for count in (1, 2, 3, 4)
+        },
     },
-    **{
-        message("not-projected", made=made, right=right): layer_with(
-            layers=tuple("" if own == right else own for own in ROLES)
-        )
-        for made, right in zip(("queries", "keys", "values"), ROLES, strict=True)
+)
+KEYS, VALUES = ("k_proj(context)", "k_proj(x)"), ("v_proj(context)", "v_proj(x)")
+QUERIES = ("q_proj(x)", "q_proj(context)")
+CROSS_MISTAKES = patches(
+    Layer,
+    {
+        "context-not-used": (*KEYS, *VALUES),
+        "queries-from-context": QUERIES,
+        "x-and-context-exchanged": (*QUERIES, *KEYS, *VALUES),
+        "keys-from-x": KEYS,
+        "values-from-x": VALUES,
     },
-    **{
-        message("always-so-many-heads", count=count): layer_with(cut=into(count))
-        for count in (1, 2, 3, 4)
-    },
-}
-CROSS_MISTAKES = {
-    "context-not-used": layer_with(keys="x", values="x"),
-    "queries-from-context": layer_with(queries="context"),
-    "x-and-context-exchanged": layer_with(queries="context", keys="x", values="x"),
-    "keys-from-x": layer_with(keys="x"),
-    "values-from-x": layer_with(values="x"),
-}
+)
 FORBIDDEN = {
     name: "write-layer-steps" for name in ATTENTION if name != "scaled_dot_product_attention"
 }
@@ -250,42 +192,36 @@ def the_layer(MultiHeadAttention) -> Message:
 
 
 def healthy_heads(q: Tensor, k: Tensor, v: Tensor, num_heads: int) -> Tensor:
-    return heads(*(split(t, num_heads) for t in (q, k, v)))
+    q, k, v = (rearrange(t, "b n (h d) -> b h n d", h=num_heads) for t in (q, k, v))
+    scores = q @ k.mT / q.shape[-1] ** 0.5
+    weights = scores.softmax(dim=-1)
+    mixed = weights @ v
+    return rearrange(mixed, "b h i d -> b i (h d)")
 
 
-def wide(attend: Callable, cut: Callable = split) -> Callable:
-    """Return a function of wide queries, keys and values that cuts them and attends."""
-    return lambda q, k, v, num_heads: attend(*(cut(t, num_heads) for t in (q, k, v)))
-
-
-def scaled_by(width: Callable[[Tensor], float]) -> Callable:
-    return wide(lambda q, k, v: join(weigh(q, k, width(q)) @ v))
-
-
-def scaled_after(width: Callable[[Tensor], float]) -> Callable:
-    return wide(lambda q, k, v: join(weigh(q, k, 1) / width(q) ** 0.5 @ v))
-
-
-BUG_MISTAKES = {
-    "still-scaled-by-token-width": scaled_by(lambda q: q.shape[1] * q.shape[3]),
-    "not-scaled": scaled_by(lambda q: 1),
-    "scaled-by-number-of-heads": scaled_by(lambda q: q.shape[1]),
-    "scaled-by-number-of-tokens": scaled_by(lambda q: q.shape[2]),
-    "scaled-without-root": scaled_by(lambda q: q.shape[3] ** 2),
-    "token-width-without-root": scaled_by(lambda q: (q.shape[1] * q.shape[3]) ** 2),
-    "scaled-by-root-over-heads": scaled_by(lambda q: q.shape[3] / q.shape[1]),
-    "scores-multiplied": scaled_by(lambda q: 1 / q.shape[3]),
-    "weights-are-scaled": scaled_after(lambda q: q.shape[3]),
-    "weights-are-scaled-by-token-width": scaled_after(lambda q: q.shape[1] * q.shape[3]),
-    "softmax-is-missing": wide(lambda q, k, v: join(q @ k.mT / q.shape[3] ** 0.5 @ v)),
-    "only-one-head": lambda q, k, v, num_heads: weigh(q, k) @ v,
-    "joined-as-in-memory": wide(lambda q, k, v: unmoved(weigh(q, k) @ v)),
-    "joined-interleaved": wide(lambda q, k, v: interleaved(weigh(q, k) @ v)),
-    "every-hth-number": wide(lambda q, k, v: interleaved(weigh(q, k) @ v), every_hth),
-    "split-interleaved-join-not": wide(heads, every_hth),
-    "softmax-over-queries": wide(lambda q, k, v: join(weigh(q, k, axis=-2) @ v)),
-    "softmax-over-heads": wide(lambda q, k, v: join(weigh(q, k, axis=1) @ v)),
-}
+BUG_MISTAKES = patches(
+    healthy_heads,
+    {
+        "still-scaled-by-token-width": (ROOT, TOKEN_ROOT),
+        "not-scaled": (ROOT, ""),
+        "scaled-by-number-of-heads": (ROOT, " / num_heads**0.5"),
+        "scaled-by-number-of-tokens": (ROOT, " / q.shape[2] ** 0.5"),
+        "scaled-without-root": (ROOT, " / q.shape[-1]"),
+        "token-width-without-root": (ROOT, " / (q.shape[1] * q.shape[-1])"),
+        "scaled-by-root-over-heads": (ROOT, " / (q.shape[-1] / num_heads) ** 0.5"),
+        "scores-multiplied": (ROOT, " * q.shape[-1] ** 0.5"),
+        "weights-are-scaled": (ROOT, "", "weights @", f"weights{ROOT} @"),
+        "weights-are-scaled-by-token-width": (ROOT, "", "weights @", f"weights{TOKEN_ROOT} @"),
+        "softmax-is-missing": (".softmax(dim=-1)", ""),
+        "only-one-head": ("h=num_heads", "h=1"),
+        "joined-as-in-memory": (JOINED, "mixed.reshape(len(q), q.shape[2], -1)"),
+        "joined-interleaved": ("-> b i (h d)", "-> b i (d h)"),
+        "every-hth-number": ("(h d)", "(d h)"),
+        "split-interleaved-join-not": ("(h d) ->", "(d h) ->"),
+        "softmax-over-queries": ("dim=-1", "dim=-2"),
+        "softmax-over-heads": ("dim=-1", "dim=1"),
+    },
+)
 
 
 class Wide(nn.Module):
@@ -339,96 +275,65 @@ def results(layer: finished.MultiHeadAttention, x: Tensor) -> tuple[Tensor, Tens
     return y, maps[0]
 
 
-def moved(
-    order: Callable = list,
-    back: Callable = list,
-    parts: tuple[str, ...] = ROLES,
-    biases: bool = True,
-    rows: bool = True,
-    columns: str = "columns",
-    cut: str = "(h d) -> h d",
-    out_bias: bool = False,
-) -> Callable:
-    """Return a way to put heads into another order, right unless it is told otherwise.
-
-    What happens to out_proj.weight is said by `columns`: its "columns" move, its "rows", or "both".
-    """
-
-    def reorder(layer: finished.MultiHeadAttention, wanted: list[int]) -> nn.Module:
-        new = deepcopy(layer)
-        numbers = rearrange(torch.arange(layer.embed_dim), cut, h=layer.num_heads)
-        to, of = (numbers[way(wanted)].flatten() for way in (order, back))
-        with torch.no_grad():
-            for name in parts:
-                part = getattr(new, name)
-                part.weight.copy_(part.weight[to] if rows else part.weight[:, to])
-                if biases:
-                    part.bias.copy_(part.bias[to])
-            if columns != "columns":
-                new.out_proj.weight.copy_(new.out_proj.weight[of])
-            if columns != "rows":
-                new.out_proj.weight.copy_(new.out_proj.weight[:, of])
-            if out_bias:
-                new.out_proj.bias.copy_(new.out_proj.bias[of])
-        return new
-
-    return reorder
+def reordered(layer: finished.MultiHeadAttention, order: list[int]) -> nn.Module:
+    new = deepcopy(layer)
+    rows = torch.arange(layer.embed_dim).view(layer.num_heads, -1)[order].flatten()
+    with torch.no_grad():
+        for part in (new.q_proj, new.k_proj, new.v_proj):
+            part.weight.copy_(part.weight[rows])
+            part.bias.copy_(part.bias[rows])
+        new.out_proj.weight.copy_(new.out_proj.weight[:, rows])
+    return new
 
 
 def inverse(order: list[int]) -> list[int]:
     return sorted(range(len(order)), key=order.__getitem__)
 
 
-def one_row_each(layer: finished.MultiHeadAttention, order: list[int]) -> nn.Module:
-    """Move row `head` of each projection instead of d rows."""
-    new, to = deepcopy(layer), torch.arange(len(order))
-    with torch.no_grad():
-        for name in ROLES:
-            getattr(new, name).weight[to] = getattr(layer, name).weight[order]
-            getattr(new, name).bias[to] = getattr(layer, name).bias[order]
-        new.out_proj.weight[:, to] = layer.out_proj.weight[:, order]
-    return new
-
-
-def overwritten(layer: finished.MultiHeadAttention, order: list[int]) -> nn.Module:
-    """Read heads from the new layer, where some are overwritten already."""
-    new, d = deepcopy(layer), layer.embed_dim // layer.num_heads
-    with torch.no_grad():
-        for here, old in enumerate(order):
-            to, of = slice(here * d, here * d + d), slice(old * d, old * d + d)
-            for name in ROLES:
-                getattr(new, name).weight[to] = getattr(new, name).weight[of].clone()
-                getattr(new, name).bias[to] = getattr(new, name).bias[of].clone()
-            new.out_proj.weight[:, to] = new.out_proj.weight[:, of].clone()
-    return new
-
-
-RESULT_MISTAKES = {
-    "old-columns-of-out": moved(back=sorted),
-    "only-out-has-moved": moved(order=sorted),
-    "rows-of-out-moved": moved(columns="rows"),
-    "rows-of-out-moved-too": moved(columns="both"),
-    "bias-of-out-moved": moved(out_bias=True),
-    "rows-and-bias-of-out-moved": moved(columns="rows", out_bias=True),
-    "rows-and-bias-of-out-moved-too": moved(columns="both", out_bias=True),
-    "biases-stand-still": moved(biases=False),
-    **{
-        message(id, names=[name for name in ROLES if name not in parts]): moved(
-            parts=parts, back=back
-        )
-        for id, back in (("parts-stand-still", list), ("parts-and-out-stand-still", sorted))
-        for count in (1, 2)
-        for parts in combinations(ROLES, count)
+# The heads that a loop moves which reads them where some are overwritten already.
+LATER = """    order, were = list(range(len(order))), order
+    for here, old in enumerate(were):
+        order[here] = order[old]
+    rows ="""
+COLUMNS, ONE_ROW = "[:, rows]", ".flatten()\n    rows[: len(order)] = torch.tensor(order)"
+BIAS_TOO = (
+    "    return new",
+    "    new.out_proj.bias.data = new.out_proj.bias.data[rows]\n    return new",
+)
+RESULT_MISTAKES = patches(
+    reordered,
+    {
+        "old-columns-of-out": (COLUMNS, ""),
+        "only-out-has-moved": ("[rows]", ""),
+        "rows-of-out-moved": (COLUMNS, "[rows]"),
+        "rows-of-out-moved-too": (COLUMNS, "[:, rows][rows]"),
+        "bias-of-out-moved": BIAS_TOO,
+        "rows-and-bias-of-out-moved": (COLUMNS, "[rows]", *BIAS_TOO),
+        "rows-and-bias-of-out-moved-too": (COLUMNS, "[:, rows][rows]", *BIAS_TOO),
+        "biases-stand-still": ("part.bias[rows]", "part.bias"),
+        **{
+            message(id, names=[name for name in ROLES if name not in parts]): (
+                "(new.q_proj, new.k_proj, new.v_proj)",
+                f"[new.{', new.'.join(parts)}]",
+                *out,
+            )
+            for id, out in (
+                ("parts-stand-still", ()),
+                ("parts-and-out-stand-still", (COLUMNS, "")),
+            )
+            for count in (1, 2)
+            for parts in combinations(ROLES, count)
+        },
+        "columns-of-projections-moved": ("part.weight[rows]", "part.weight[:, rows]"),
+        "rows-are-every-hth": ("view(layer.num_heads, -1)", "view(-1, layer.num_heads).mT"),
+        "columns-move-opposite": (COLUMNS, "[:, rows.argsort()]"),
+        "one-row-for-a-head": ("[order].flatten()", ONE_ROW),
+        "heads-overwritten": ("    rows =", LATER),
     },
-    "columns-of-projections-moved": moved(rows=False),
-    "rows-are-every-hth": moved(cut="(d h) -> h d"),
-    "columns-move-opposite": moved(back=inverse),
-    "one-row-for-a-head": one_row_each,
-    "heads-overwritten": overwritten,
-}
+)
 ORDER_MISTAKES = {
-    "no-head-moved": moved(order=sorted, back=sorted),
-    "order-the-other-way": moved(order=inverse, back=inverse),
+    "no-head-moved": lambda layer, order: reordered(layer, sorted(order)),
+    "order-the-other-way": lambda layer, order: reordered(layer, inverse(order)),
 }
 
 
@@ -457,11 +362,11 @@ def order_of_heads(reorder) -> Message:
     def same(num_heads: int, order: list[int], x: Tensor) -> Tensor:
         return results(random_layer(x.shape[-1], num_heads), x)[0]
 
-    mistakes = {cause: tried(way) for cause, way in RESULT_MISTAKES.items()}
+    mistakes = {cause: tried(way) for cause, (way,) in RESULT_MISTAKES.items()}
     same_function(tried(reorder), same, heads_and_order, mistakes=mistakes, gradients=False)
     for seed in range(3):
         case = heads_and_order(Case(seed))
-        got, want = (run(tried(way, part=1), case) for way in (reorder, moved()))
+        got, want = (run(tried(way, part=1), case) for way in (reorder, reordered))
         if difference(got, want):
             ways = {cause: tried(way, part=1)(*case) for cause, way in ORDER_MISTAKES.items()}
             why = [cause for cause, weights in ways.items() if not difference(got, weights)]
@@ -483,80 +388,44 @@ def _kept(who: str, module: nn.Module, use: Callable[[nn.Module], Any]) -> None:
 # ------------------------------------------------------------------------------- silent heads
 
 
-def fill(name: str, axis: int) -> Callable[[nn.Module, Tensor], None]:
-    """Return a way to write 0 into the chosen rows (axis 0) or columns (1) of a projection."""
-    return lambda layer, chosen: getattr(layer, name).weight.index_fill_(axis, chosen, 0)
-
-
-def fill_all(*names: str, biases: bool = True) -> Callable[[nn.Module, Tensor], None]:
-    """Return a way to write 0 into the chosen rows of projections, and into their biases."""
-
-    def write(layer: nn.Module, chosen: Tensor) -> None:
-        for name in names:
-            fill(name, 0)(layer, chosen)
-            if biases:
-                getattr(layer, name).bias.index_fill_(0, chosen, 0)
-
-    return write
-
-
-silent_columns = fill("out_proj", 1)
-
-
-def columns_and_bias(layer: nn.Module, chosen: Tensor) -> None:
-    silent_columns(layer, chosen)
-    layer.out_proj.bias.zero_()
-
-
-def quieted(
-    silent: Callable[[list[int], int], list[int]] = lambda heads, h: heads,
-    zero: Callable[[nn.Module, Tensor], None] = silent_columns,
-    cut: str = "(h d) -> h d",
-) -> Callable:
-    """Return a way to silence heads, right unless it is told otherwise."""
-
-    def silence(layer: finished.MultiHeadAttention, heads: list[int]) -> nn.Module:
-        new = deepcopy(layer)
-        numbers = rearrange(torch.arange(layer.embed_dim), cut, h=layer.num_heads)
-        with torch.no_grad():
-            zero(new, numbers[silent(heads, layer.num_heads)].flatten())
-        return new
-
-    return silence
-
-
-def quiet_columns(columns: Callable[[int, int, int], range]) -> Callable:
-    """Return a way to write 0 into other columns of out_proj: of (head, d, number of heads)."""
-
-    def silence(layer: finished.MultiHeadAttention, heads: list[int]) -> nn.Module:
-        new, d = deepcopy(layer), layer.embed_dim // layer.num_heads
+def silenced(layer: finished.MultiHeadAttention, heads: list[int]) -> nn.Module:
+    new, d = deepcopy(layer), layer.embed_dim // layer.num_heads
+    with torch.no_grad():
         for head in heads:
-            for column in columns(head, d, layer.num_heads):
-                new.out_proj.weight.data[:, column : column + 1] = 0
-        return new
-
-    return silence
+            columns = slice(head * d, head * d + d)
+            new.out_proj.weight[:, columns] = 0
+    return new
 
 
-SILENCINGS = {
-    "nobody-is-silent": quieted(lambda heads, h: []),
-    "others-are-silent": quieted(lambda heads, h: [head for head in range(h) if head not in heads]),
-    "first-of-list-is-silent": quieted(lambda heads, h: heads[:1]),
-    "last-of-list-is-silent": quieted(lambda heads, h: heads[-1:]),
-    "all-between-are-silent": quieted(lambda heads, h: list(range(min(heads), max(heads) + 1))),
-    "rows-of-out-silenced": quieted(zero=fill("out_proj", 0)),
-    "rows-and-bias-of-out-silenced": quieted(zero=fill_all("out_proj")),
-    "columns-are-neighbours": quieted(cut="(d h) -> h d"),
-    "bias-of-out-must-stay": quieted(zero=columns_and_bias),
-    "values-keep-their-bias": quieted(zero=fill("v_proj", 0)),
-    "all-keep-their-bias": quieted(zero=fill_all(*ROLES, biases=False)),
-    "columns-of-values-silenced": quieted(zero=fill("v_proj", 1)),
-    "one-column-for-a-head": quiet_columns(lambda head, d, h: range(head, head + 1)),
-    "columns-begin-at-head": quiet_columns(lambda head, d, h: range(head, head + d)),
-    "d-is-not-num-heads": quiet_columns(lambda head, d, h: range(head * h, head * h + h)),
-    "silenced-where-it-looks": quieted(zero=fill_all("q_proj")),
-    "silenced-weight-of-queries": quieted(zero=fill("q_proj", 0)),
-}
+SLICE, SILENT = "head * d, head * d + d", "out_proj.weight[:, columns]"
+SILENCINGS = patches(
+    silenced,
+    {
+        "nobody-is-silent": ("in heads", "in []"),
+        "others-are-silent": ("in heads", "in set(range(layer.num_heads)) - set(heads)"),
+        "first-of-list-is-silent": ("in heads", "in heads[:1]"),
+        "last-of-list-is-silent": ("in heads", "in heads[-1:]"),
+        "all-between-are-silent": ("in heads", "in range(min(heads), max(heads) + 1)"),
+        "rows-of-out-silenced": (SILENT, "out_proj.weight[columns]"),
+        "rows-and-bias-of-out-silenced": (
+            SILENT,
+            "out_proj.weight[columns] = new.out_proj.bias[columns]",
+        ),
+        "columns-are-neighbours": (SLICE, "head, None, layer.num_heads"),
+        "bias-of-out-must-stay": (SILENT, f"{SILENT} = new.out_proj.bias[:]"),
+        "values-keep-their-bias": (SILENT, "v_proj.weight[columns]"),
+        "all-keep-their-bias": (
+            SILENT,
+            "q_proj.weight[columns] = new.k_proj.weight[columns] = new.v_proj.weight[columns]",
+        ),
+        "columns-of-values-silenced": (SILENT, "v_proj.weight[:, columns]"),
+        "one-column-for-a-head": (SLICE, "head, head + 1"),
+        "columns-begin-at-head": (SLICE, "head, head + d"),
+        "d-is-not-num-heads": (SLICE, "head * layer.num_heads, (head + 1) * layer.num_heads"),
+        "silenced-where-it-looks": (SILENT, "q_proj.weight[columns] = new.q_proj.bias[columns]"),
+        "silenced-weight-of-queries": (SILENT, "q_proj.weight[columns]"),
+    },
+)
 
 
 @cache
@@ -569,7 +438,7 @@ def digits() -> tuple[VisionTransformer, Tensor, Tensor]:
 def counted(layer: int, heads: list[int], images: Tensor, labels: Tensor) -> int:
     """Return how many digits the trained model reads when heads of one layer are silent."""
     model = digits()[0]
-    quiet = quieted()(model.encoder.layers[layer].attn, heads).out_proj.weight
+    quiet = silenced(model.encoder.layers[layer].attn, heads).out_proj.weight
     with torch.no_grad():
         # other weights for one call, without writing into the model
         name = f"encoder.layers.{layer}.attn.out_proj.weight"
@@ -611,9 +480,9 @@ def same_silence(silence: Callable) -> None:
 
     same_function(
         tried(silence),
-        tried(quieted()),
+        tried(silenced),
         inputs,
-        mistakes={cause: tried(way) for cause, way in SILENCINGS.items()},
+        mistakes={cause: tried(way) for cause, (way,) in SILENCINGS.items()},
         gradients=False,
     )
     _kept("silence", random_layer(24, 4), lambda layer: silence(layer, [2, 0]))

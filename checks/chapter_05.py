@@ -20,6 +20,7 @@ from checks.engine.compare import difference
 from checks.engine.functions import Trials, same_function
 from checks.engine.guesses import same_shape
 from checks.engine.message import Message, message
+from checks.engine.patches import patches
 from checks.engine.shortcuts import ATTENTION, SOFTMAX
 from checks.engine.verdict import exercise, open_exercise
 from utils import attention as finished
@@ -44,34 +45,30 @@ def which_shape(padding_shape, causal_too_shape, windows_too_shape) -> Message:
 # ------------------------------------------------------------------------------------- the window
 
 
-def steps_back(n: int) -> Tensor:
-    """How far key j lies behind query i, (n, n)."""
-    return torch.arange(n)[:, None] - torch.arange(n)
-
-
 def window(n: int, width: int) -> Tensor:
-    back = steps_back(n)
+    back = torch.arange(n)[:, None] - torch.arange(n)
     return (back >= 0) & (back < width)
 
 
-WINDOW_MISTAKES = {
-    "window-too-wide": lambda n, width: window(n, width + 1),
-    "window-too-narrow": lambda n, width: window(n, width - 1),
-    "window-looks-ahead": lambda n, width: window(n, width).T,
-    "window-both-ways": lambda n, width: steps_back(n).abs() < width,
-    "window-without-itself": lambda n, width: window(n, width) & (steps_back(n) > 0),
-    "window-begins-one-before": lambda n, width: window(n, width + 1) & (steps_back(n) > 0),
-    "window-is-causal": lambda n, width: steps_back(n) >= 0,
-    "window-future-open": lambda n, width: steps_back(n) < width,
-    "past-and-so-many-ahead": lambda n, width: steps_back(n) > -width,
-    "everything-open": lambda n, width: torch.ones(n, n, dtype=torch.bool),
-    "window-upside-down": lambda n, width: ~window(n, width),
-    "outside-of-window": lambda n, width: steps_back(n) >= width,
-    **{
-        message("window-always-so-wide", width=k): lambda n, width, k=k: window(n, k)
-        for k in range(1, 8)
+BACK = "(back >= 0) & (back < width)"
+WINDOW_MISTAKES = patches(
+    window,
+    {
+        "window-too-wide": ("< width", "<= width"),
+        "window-too-narrow": ("< width", "< width - 1"),
+        "window-looks-ahead": (BACK, f"({BACK}).T"),
+        "window-both-ways": (BACK, "back.abs() < width"),
+        "window-without-itself": (">= 0", "> 0"),
+        "window-begins-one-before": (">= 0", "> 0", "< width", "<= width"),
+        "window-is-causal": (BACK, "back >= 0"),
+        "window-future-open": (BACK, "back < width"),
+        "past-and-so-many-ahead": (BACK, "back > -width"),
+        "everything-open": (BACK, "back < n"),
+        "window-upside-down": (BACK, f"~({BACK})"),
+        "outside-of-window": (BACK, "back >= width"),
+        **{message("window-always-so-wide", width=k): ("< width", f"< {k}") for k in range(1, 8)},
     },
-}
+)
 
 
 @exercise("05.2", "A window into the past")
@@ -96,47 +93,39 @@ def window_into_the_past(window_mask) -> Message:
 # ----------------------------------------------------------------------------------- find the bug
 
 
-def causal_attention(mask_of: Callable[[Tensor, Tensor], Tensor | None]) -> Callable:
-    """An attention with the mask that is made of the real keys (b, 1, 1, n) and the past (n, n)."""
-
-    def attend(q: Tensor, k: Tensor, v: Tensor, real: Tensor) -> Tensor:
-        past = masking.causal_mask(q.shape[2])
-        mask = mask_of(real[:, None, None, :], past)
-        if mask is not None and mask.is_floating_point():
-            mask = mask.to(q.dtype)
-        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
-
-    return attend
+def causal_attention(q: Tensor, k: Tensor, v: Tensor, real: Tensor) -> Tensor:
+    keys, past = real[:, None, None, :], masking.causal_mask(q.shape[2])
+    mask = keys & past
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
 
 
-def unscaled(q: Tensor, k: Tensor, v: Tensor, real: Tensor) -> Tensor:
-    mask = real[:, None, None, :] & masking.causal_mask(q.shape[2])
-    return (q @ k.mT).masked_fill(~mask, -torch.inf).softmax(dim=-1) @ v
-
-
-def without_values(q: Tensor, k: Tensor, v: Tensor, real: Tensor) -> Tensor:
-    past = masking.causal_mask(q.shape[2])
-    return F.scaled_dot_product_attention(q, k, v * real[:, None, :, None], attn_mask=past)
-
-
-BUG_MISTAKES = {
-    "mask-still-upside-down": lambda real, past: ~real | ~past,
-    "only-padding-mended": lambda real, past: real & ~past,
-    "only-past-mended": lambda real, past: ~real & past,
-    "or-instead-of-and": lambda real, past: real | past,
-    "real-or-future": lambda real, past: real | ~past,
-    "padding-or-past": lambda real, past: ~real | past,
-    "padding-in-the-future": lambda real, past: ~real & ~past,
-    "sees-itself-and-later": lambda real, past: real & past.mT,
-    "token-without-itself": lambda real, past: real & past.tril(-1),
-    "sees-one-ahead": lambda real, past: real & ~(~past).triu(2),
-    "padded-queries-blocked": lambda real, past: real.mT & past,
-    "padded-rows-blocked-too": lambda real, past: real & real.mT & past,
-    "only-causal": lambda real, past: past,
-    "only-padding": lambda real, past: real,
-    "mask-not-used": lambda real, past: None,
-    "mask-as-ones-and-zeros": lambda real, past: (real & past).float(),
+MASK = "keys & past"
+# Of the real keys (b, 1, 1, n) and the past (n, n).
+MASK_MISTAKES = {
+    "or-instead-of-and": (MASK, "keys | past"),
+    "sees-itself-and-later": (MASK, "keys & past.mT"),
+    "token-without-itself": (MASK, "keys & past.tril(-1)"),
+    "sees-one-ahead": (MASK, "keys & ~(~past).triu(2)"),
+    "only-causal": (MASK, "past"),
+    "only-padding": (MASK, "keys"),
 }
+BUG_MISTAKES = patches(
+    causal_attention,
+    {
+        "mask-still-upside-down": (MASK, "~keys | ~past"),
+        "only-padding-mended": (MASK, "keys & ~past"),
+        "only-past-mended": (MASK, "~keys & past"),
+        "real-or-future": (MASK, "keys | ~past"),
+        "padding-or-past": (MASK, "~keys | past"),
+        "padding-in-the-future": (MASK, "~keys & ~past"),
+        "padded-queries-blocked": (MASK, "keys.mT & past"),
+        **MASK_MISTAKES,
+        "mask-not-used": ("=mask", "=None"),
+        "mask-as-ones-and-zeros": ("=mask", "=mask.to(q.dtype)"),
+        "scores-not-divided": ("=mask", "=mask, scale=1"),
+        "padded-values-zero": (MASK, "past", "k, v,", "k, v * keys.mT,"),
+    },
+)
 
 
 def words_and_lengths(case: Case) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -148,13 +137,7 @@ def words_and_lengths(case: Case) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 @exercise("05.3", "Find the bug")
 def find_the_bug(healthy) -> Message:
-    mistakes = {cause: causal_attention(mask) for cause, mask in BUG_MISTAKES.items()}
-    compared = same_function(
-        healthy,
-        causal_attention(lambda real, past: real & past),
-        words_and_lengths,
-        mistakes=mistakes | {"scores-not-divided": unscaled, "padded-values-zero": without_values},
-    )
+    compared = same_function(healthy, causal_attention, words_and_lengths, mistakes=BUG_MISTAKES)
     try:
         with sdpa_kernel(SDPBackend.MATH):
             run(healthy, words_and_lengths(Case(0)))
@@ -166,37 +149,25 @@ def find_the_bug(healthy) -> Message:
 # ----------------------------------------------------------------------- ones and zeros, empty rows
 
 
-def from_ones(mask_of: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
-    """A decoder's mask, made of the real keys (b, 1, 1, n) and the past (n, n)."""
-
-    def decoder_mask(ones: Tensor) -> Tensor:
-        n = ones.shape[1]
-        mask = mask_of(ones.bool()[:, None, None, :], masking.causal_mask(n))
-        return mask.expand(len(ones), 1, n, n)
-
-    return decoder_mask
+def masked_decoder(ones: Tensor) -> Tensor:
+    keys, past = ones.bool()[:, None, None, :], masking.causal_mask(ones.shape[1])
+    mask = keys & past
+    return mask.expand(len(ones), 1, *past.shape)
 
 
-ONES_MISTAKES = {
-    "padding-over-queries": lambda real, past: real.mT & past,
-    "padded-rows-blocked-too": lambda real, past: real & real.mT & past,
-    "mask-upside-down": lambda real, past: ~(real & past),
-    "real-blocked-padding-open": lambda real, past: ~real & past,
-    "sees-itself-and-later": lambda real, past: real & past.T,
-    "or-instead-of-and": lambda real, past: real | past,
-    "token-without-itself": lambda real, past: real & past.tril(-1),
-    "sees-one-ahead": lambda real, past: real & ~(~past).triu(2),
-    "only-causal": lambda real, past: past,
-    "only-padding": lambda real, past: real,
-    "ones-are-counted": lambda real, past: (
-        (torch.arange(real.shape[-1]) < real.sum(dim=-1, keepdim=True)) & past
-    ),
-}
-NO_HEADS = {
-    "axis-of-heads-missing": lambda ones: (
-        ones.bool()[:, None, :] & masking.causal_mask(ones.shape[1])
-    ),
-}
+COUNTED = "(torch.arange(len(past)) < keys.sum(dim=-1, keepdim=True)) & past"
+ONES_MISTAKES = patches(
+    masked_decoder,
+    {
+        "axis-of-heads-missing": ("None, None", "None", ".expand(len(ones), 1, *past.shape)", ""),
+        "padding-over-queries": (MASK, "keys.mT & past"),
+        "padded-rows-blocked-too": (MASK, "keys & keys.mT & past"),
+        "mask-upside-down": (MASK, "~(keys & past)"),
+        "real-blocked-padding-open": (MASK, "~keys & past"),
+        **MASK_MISTAKES,
+        "ones-are-counted": (MASK, COUNTED),
+    },
+)
 EMPTY_MISTAKES = {
     "rows-with-a-key": lambda mask: mask.any(dim=-1),
     "rows-with-a-blocked-key": lambda mask: ~mask.all(dim=-1),
@@ -225,9 +196,9 @@ def ones_and_zeros(decoder_mask, empty_rows) -> Message:
     written(decoder_mask, empty_rows)
     compared = same_function(
         decoder_mask,
-        from_ones(lambda real, past: real & past),
+        masked_decoder,
         lambda case: (case.integers("b n", 0, 2),),
-        mistakes=NO_HEADS | {cause: from_ones(mask) for cause, mask in ONES_MISTAKES.items()},
+        mistakes=ONES_MISTAKES,
         loops="forbidden",
         trials=Trials(ones=True),
     )
@@ -247,74 +218,44 @@ def ones_and_zeros(decoder_mask, empty_rows) -> Message:
 Weighing = Callable[[Tensor, Tensor], Tensor]
 
 
-def masked(fill: float) -> Weighing:
-    """A softmax over scores whose masked ones are replaced."""
-    return lambda scores, mask: scores.masked_fill(~mask, fill).softmax(dim=-1)
+def masked_softmax(scores: Tensor, mask: Tensor) -> Tensor:
+    low = scores.masked_fill(~mask, -torch.inf)
+    largest = low.amax(dim=-1, keepdim=True)
+    powers = (low - largest).exp()
+    total = powers.sum(dim=-1, keepdim=True)
+    return powers / total
 
 
 def zeroed(weigh: Weighing) -> Weighing:
-    """The same with all masked weights set to 0 at the end."""
+    """The same with all masked weights set to 0 at the end: then an empty row gets 0."""
     return lambda scores, mask: weigh(scores, mask).masked_fill(~mask, 0.0)
 
 
-def weighed(scores: Tensor, mask: Tensor) -> Tensor:
-    """The right weights; an empty row gets 0."""
-    return zeroed(masked(-torch.inf))(scores, mask)
-
-
-def shared(powers: Tensor, total: Tensor | None = None) -> Tensor:
-    """Divide powers by their sum, or by another one."""
-    return powers / (powers.sum(dim=-1, keepdim=True) if total is None else total)
-
-
-def shared_unless_empty(powers: Tensor) -> Tensor:
-    """Divide powers by their sum, and by 1 where it is 0."""
-    total = powers.sum(dim=-1, keepdim=True)
-    return powers / total.masked_fill(total == 0, 1.0)
-
-
-def of_powers(less: Callable[[Tensor, Tensor], Tensor]) -> Weighing:
-    """Weights out of exp and sum: from the scores a number is subtracted first."""
-    return lambda scores, mask: (scores - less(scores, mask)).exp().masked_fill(~mask, 0.0)
-
-
-def powers_of(scores: Tensor, mask: Tensor) -> Tensor:
-    """Powers of allowed scores; 0 elsewhere."""
-    return (scores.masked_fill(~mask, -torch.inf) - largest(scores, mask)).exp()
-
-
-def largest(scores: Tensor, mask: Tensor) -> Tensor:
-    """The largest allowed score of each row."""
-    return scores.masked_fill(~mask, -torch.inf).amax(dim=-1, keepdim=True)
-
-
-WEIGHT_MISTAKES = {
-    "masked-score-is-zero": masked(0.0),
-    "masked-after-softmax": lambda scores, mask: scores.softmax(dim=-1) * mask,
-    "weights-upside-down": lambda scores, mask: scores.masked_fill(mask, -torch.inf).softmax(-1),
-    "weights-upside-down-no-nan": lambda scores, mask: (
-        scores.masked_fill(mask, -torch.inf).softmax(dim=-1).nan_to_num()
-    ),
-    "weights-without-mask": lambda scores, mask: scores.softmax(dim=-1),
-    "softmax-over-queries": lambda scores, mask: scores.masked_fill(~mask, -torch.inf).softmax(-2),
-    "sum-over-queries": lambda scores, mask: shared(
-        powers_of(scores, mask), powers_of(scores, mask).sum(dim=-2, keepdim=True)
-    ),
-    "sum-over-everything": lambda scores, mask: shared(
-        powers_of(scores, mask), powers_of(scores, mask).sum()
-    ),
-    "scores-plus-ones": lambda scores, mask: (scores + mask).softmax(dim=-1),
-    "masked-score-is-infinite": masked(torch.inf),
-    "weights-not-divided": powers_of,
-    "powers-alone": lambda scores, mask: scores.exp() * mask,
-    "no-exp": lambda scores, mask: shared(scores.masked_fill(~mask, 0.0)),
-    "no-exp-and-no-sum": lambda scores, mask: scores.masked_fill(~mask, 0.0),
-    "scores-only-masked": lambda scores, mask: scores.masked_fill(~mask, -torch.inf),
-    "powers-of-two": lambda scores, mask: shared(torch.exp2(scores).masked_fill(~mask, 0.0)),
-    "weights-sum-to-nothing": lambda scores, mask: scores.masked_fill(
-        ~mask, -torch.inf
-    ).log_softmax(dim=-1),
-}
+weighed = zeroed(masked_softmax)
+HIDE, SHARES = ".masked_fill(~mask, -torch.inf)", "powers / total"
+POWERS = "powers = (low - largest).exp()"
+WEIGHT_MISTAKES = patches(
+    masked_softmax,
+    {
+        "masked-score-is-zero": ("-torch.inf", "0.0"),
+        "masked-after-softmax": (HIDE, "", SHARES, "powers / total * mask"),
+        "weights-upside-down": ("~mask", "mask"),
+        "weights-upside-down-no-nan": ("~mask", "mask", SHARES, "(powers / total).nan_to_num()"),
+        "weights-without-mask": (HIDE, ""),
+        "softmax-over-queries": ("=-1", "=-2"),
+        "sum-over-queries": ("sum(dim=-1", "sum(dim=-2"),
+        "sum-over-everything": ("sum(dim=-1, keepdim=True)", "sum()"),
+        "scores-plus-ones": (HIDE, " + mask"),
+        "masked-score-is-infinite": ("-torch.inf", "torch.inf"),
+        "weights-not-divided": (SHARES, "powers"),
+        "powers-alone": (SHARES, "scores.exp() * mask"),
+        "no-exp": ("-torch.inf", "0.0", POWERS, "powers = low"),
+        "no-exp-and-no-sum": ("-torch.inf", "0.0", SHARES, "low"),
+        "scores-only-masked": (SHARES, "low"),
+        "powers-of-two": (POWERS, "powers = torch.exp2(low)"),
+        "weights-sum-to-nothing": (SHARES, "low.log_softmax(dim=-1)"),
+    },
+)
 
 
 def scores_and_mask(case: Case) -> tuple[Tensor, Tensor]:
@@ -330,12 +271,12 @@ def scores_and_mask(case: Case) -> tuple[Tensor, Tensor]:
 def weights_under_a_mask(masked_weights) -> Message:
     same_function(
         masked_weights,
-        masked(-torch.inf),
+        masked_softmax,
         scores_and_mask,
         mistakes=WEIGHT_MISTAKES
         | {
             message("and-masked-again", what=message(cause)): zeroed(mistake)
-            for cause, mistake in WEIGHT_MISTAKES.items()
+            for cause, (mistake,) in WEIGHT_MISTAKES.items()
         },
         forbidden=SOFTMAX | ATTENTION,
     )
@@ -347,21 +288,16 @@ def weights_under_a_mask(masked_weights) -> Message:
 EXTREMES = ((0.0, 1.0, 1000.0), (1000.0, 1001.0, 0.0), (-4000.0, 0.0, -100.0), (-1e5, 1 - 1e5, 0.0))
 # What is wrong with powers that are right for ordinary scores.
 EXTREME_MISTAKES = {
-    "nothing-is-subtracted": of_powers(lambda scores, mask: torch.zeros(())),
-    "powers-times-mask": lambda scores, mask: scores.exp() * mask,
-    "largest-of-all-keys": of_powers(lambda scores, mask: scores.amax(dim=-1, keepdim=True)),
-    "largest-of-masked-as-zero": of_powers(
-        lambda scores, mask: (scores * mask).amax(dim=-1, keepdim=True)
-    ),
-    "largest-of-all-rows": of_powers(lambda scores, mask: largest(scores, mask).amax()),
-    "mean-is-subtracted": of_powers(lambda scores, mask: scores.mean(dim=-1, keepdim=True)),
-    "mean-of-allowed-is-subtracted": of_powers(
-        lambda scores, mask: (
-            (scores * mask).sum(dim=-1, keepdim=True) / mask.sum(dim=-1, keepdim=True)
-        )
-    ),
-    "fill-too-small": lambda scores, mask: masked(-1e4)(scores, mask),
+    "nothing-is-subtracted": (" - largest", ""),
+    "powers-times-mask": (POWERS, "powers = scores.exp() * mask"),
+    "largest-of-all-keys": ("low.amax", "scores.amax"),
+    "largest-of-masked-as-zero": ("low.amax", "(scores * mask).amax"),
+    "largest-of-all-rows": ("amax(dim=-1, keepdim=True)", "amax()"),
+    "mean-is-subtracted": ("low.amax", "scores.mean"),
+    "mean-of-allowed-is-subtracted": ("low.amax", "scores.masked_fill(~mask, torch.nan).nanmean"),
+    "fill-too-small": ("-torch.inf", "-1e4"),
 }
+UNLESS_EMPTY = ("/ total", "/ total.masked_fill(total == 0, 1.0)")
 
 
 def extreme_scores(answer: Callable, names: list[str]) -> None:
@@ -371,15 +307,15 @@ def extreme_scores(answer: Callable, names: list[str]) -> None:
     rows.append(torch.cat([rows[1], -rows[1]], dim=2))  # each is right alone
     results = [run(answer, (row.clone(), mask), names) for row in rows]
 
-    def gives(wrong: Weighing, share: Callable, mend: Callable) -> bool:
-        made = (mend(share(wrong(row, mask))) for row in rows)
+    def gives(wrong: Weighing, mend: Callable) -> bool:
+        made = (mend(wrong(row, mask)) for row in rows)
         return all(difference(got, one) is None for got, one in zip(results, made, strict=True))
 
     def why() -> str | None:
         mends = (lambda t: t, lambda t: t.masked_fill(~mask, 0.0), torch.nan_to_num)
-        for cause, wrong in EXTREME_MISTAKES.items():
-            ways = product((shared, shared_unless_empty), mends)
-            if any(gives(wrong, *way) for way in ways):
+        wrong = {cause: [p, (*p, *UNLESS_EMPTY)] for cause, p in EXTREME_MISTAKES.items()}
+        for cause, ways in patches(masked_softmax, wrong).items():
+            if any(gives(*way) for way in product(ways, mends)):
                 return cause
         return None
 
@@ -435,7 +371,7 @@ def half_precision(answer: Callable, names: list[str]) -> None:
     """Raise `Wrong` unless float16 scores give float16 weights."""
     scores, mask = scores_and_mask(Case(6, torch.float16))
     try:
-        wrong = difference(run(answer, (scores, mask), names), masked(-torch.inf)(scores, mask))
+        wrong = difference(run(answer, (scores, mask), names), masked_softmax(scores, mask))
     except Wrong as raised:
         wrong = raised.what
     if wrong:
@@ -491,33 +427,37 @@ class NormalisedInputs(Layer):
 
 
 class UnitInputs(NormalisedInputs):
-    """It sees that a token grows by one number everywhere, and not that it is multiplied."""
+    """It sees that a token grows by one number everywhere, and not that it is multiplied.
+
+    It reads all numbers of a token but the last.
+    """
 
     said = "layer-with-unit-inputs"
 
     def read(self, x: Tensor) -> Tensor:
+        x = x * (torch.arange(self.e) < self.e - 1)
         return x / x.norm(dim=-1, keepdim=True).clamp_min(1e-12)
 
 
 class NormalisedOutputs(Layer):
-    """The numbers of each output sum to 0; it reads all numbers of a token but the last."""
+    """The numbers of each output sum to 0."""
 
     said = "layer-with-normalised-outputs"
-
-    def read(self, x: Tensor) -> Tensor:
-        return x * (torch.arange(self.e) < self.e - 1)
 
     def write(self, y: Tensor) -> Tensor:
         return super().write(F.layer_norm(y, y.shape[-1:]))
 
 
 class FaintLeak(Layer):
-    """It is causal but for one faint look ahead, and reads half of each token."""
+    """It is causal but for one faint look ahead, reads half a token, and writes one length."""
 
     said = "layer-with-a-faint-leak"
 
     def read(self, x: Tensor) -> Tensor:
         return x * (torch.arange(self.e) >= self.e // 2)
+
+    def write(self, y: Tensor) -> Tensor:
+        return super().write(F.normalize(y, dim=-1) * self.e)
 
 
 class TwoWindows(Layer):
@@ -577,80 +517,65 @@ def stranger(build: type[Layer]) -> Callable[[Case], tuple[nn.Module, Tensor]]:
     return make
 
 
-def by_change(
-    change: Callable[[Tensor], Tensor],
-    threshold: float = 1e-6,
-    moved: Callable[[Tensor], Tensor] = lambda difference: difference.abs().amax(dim=-1),
-    restore: bool = True,
-) -> Callable[[nn.Module, Tensor], Tensor]:
-    """A leak test that changes one token after the other."""
-
-    def influences(layer: nn.Module, x: Tensor) -> Tensor:
-        before, table, changed = layer(x), [], x
-        for j in range(len(x)):
-            changed = (x if restore else changed).clone()
-            changed[j] = change(changed[j])
-            table.append(moved(layer(changed) - before) > threshold)
-        return torch.stack(table, dim=1)
-
-    return influences
-
-
-def by_sums_of_gradients(layer: nn.Module, x: Tensor) -> Tensor:
-    """A leak test that adds up the gradients."""
-    return torch.autograd.functional.jacobian(layer, x).sum(dim=(1, 3)).abs() > 1e-8
-
-
-def by_gradient_of_sums(layer: nn.Module, x: Tensor) -> Tensor:
-    """A leak test that adds up the numbers of an output before it asks for gradients."""
-    sums = torch.autograd.functional.jacobian(lambda x: layer(x).sum(dim=-1), x)
-    return sums.abs().amax(dim=-1) > 1e-9
-
-
-def by_gradient_of_squares(layer: nn.Module, x: Tensor) -> Tensor:
-    """A leak test that adds up the squares of an output, and then the gradients."""
-    sums = torch.autograd.functional.jacobian(lambda x: layer(x).square().sum(dim=-1), x)
-    return sums.sum(dim=-1).abs() > 1e-9
-
-
-def by_change_from_here_on(layer: nn.Module, x: Tensor) -> Tensor:
-    """A leak test that changes a token and all that follow."""
-    before, table = layer(x), []
-    for j in range(len(x)):
-        changed = x.clone()
-        changed[j:] = other(changed[j:].flatten()).view_as(changed[j:])
-        table.append((layer(changed) - before).abs().amax(dim=-1) > 1e-6)
-    return torch.stack(table, dim=1)
-
-
-def known(change: Callable[[Tensor], Tensor]) -> Callable[[nn.Module, Tensor], Tensor]:
-    """What the graph of the layer becomes by a mistake."""
-    return lambda layer, x: change(layer.graph)
-
-
 def other(token: Tensor) -> Tensor:
     """Another token."""
     return token.flip(0) * 1.7 + torch.linspace(-1, 1, len(token)).to(token.dtype).square()
 
 
+def by_change(layer: nn.Module, x: Tensor) -> Tensor:
+    """The leak test that changes one token after the other."""
+    before, table = layer(x), []
+    for j in range(len(x)):
+        changed = x.clone()
+        changed[j] = other(x[j])
+        moved = (layer(changed) - before).abs().amax(dim=-1)
+        table.append(moved > 1e-6)
+    return torch.stack(table, dim=1)
+
+
+def by_gradient(layer: nn.Module, x: Tensor) -> Tensor:
+    """The leak test that asks each number of the outputs for its gradient."""
+    gradient = torch.autograd.functional.jacobian(lambda x: layer(x), x)
+    return gradient.abs().amax(dim=(1, 3)) > 1e-9
+
+
+CHANGE, SIZE = "changed[j] = other(x[j])", ".abs().amax(dim=-1)"
+SUMMED = (".abs().amax(dim=(1, 3))", ".sum(dim=(1, 3)).abs()")
 LEAK_MISTAKES = {
-    "table-transposed": known(lambda graph: graph.T),
-    "table-upside-down": known(lambda graph: ~graph),
-    "diagonal-missing": known(lambda graph: graph & ~torch.eye(len(graph), dtype=torch.bool)),
-    "all-tokens-changed": known(lambda graph: graph.any(dim=-1, keepdim=True).expand_as(graph)),
-    "changed-from-here-on": by_change_from_here_on,
-    "changes-pile-up": by_change(other, restore=False),
-    "same-number-added": by_change(lambda token: token + 1),
-    "token-only-scaled": by_change(lambda token: token * 2),
-    "outputs-summed": by_gradient_of_sums,
-    "gradients-summed": by_sums_of_gradients,
-    "squares-and-gradients-summed": by_gradient_of_squares,
-    "first-number-of-output": by_change(other, moved=lambda change: change[:, 0].abs()),
-    "last-number-of-output": by_change(other, moved=lambda change: change[:, -1].abs()),
-    "first-number-of-token": by_change(lambda token: torch.cat([token[:1] + 1, token[1:]])),
-    "last-number-of-token": by_change(lambda token: torch.cat([token[:-1], token[-1:] + 1])),
-    "all-numbers-must-move": by_change(other, moved=lambda change: change.abs().amin(dim=-1)),
-    "faint-is-missed": by_change(other, threshold=1e-2),
+    "table-transposed": lambda layer, x: layer.graph.T,
+    "table-upside-down": lambda layer, x: ~layer.graph,
+    "diagonal-missing": lambda layer, x: layer.graph & ~torch.eye(len(x), dtype=torch.bool),
+    "all-tokens-changed": lambda layer, x: layer.graph.any(-1, keepdim=True).expand(-1, len(x)),
+    **patches(
+        by_change,
+        {
+            "changed-from-here-on": (
+                CHANGE,
+                "changed[j:] = other(x[j:].flatten()).view_as(x[j:])",
+            ),
+            "changes-pile-up": ("x.clone()", "changed if j else x.clone()"),
+            "same-number-added": (CHANGE, "changed[j] += 1"),
+            "token-only-scaled": (CHANGE, "changed[j] *= 2"),
+            "first-number-of-output": (SIZE, "[:, 0].abs()"),
+            "last-number-of-output": (SIZE, "[:, -1].abs()"),
+            "first-number-of-token": (CHANGE, "changed[j, 0] += 1"),
+            "last-number-of-token": (CHANGE, "changed[j, -1] += 1"),
+            "all-numbers-must-move": ("amax", "amin"),
+            "faint-is-missed": ("1e-6", "1e-2"),
+        },
+    ),
+    **patches(
+        by_gradient,
+        {
+            "outputs-summed": ("layer(x)", "layer(x).sum(dim=-1, keepdim=True)"),
+            "gradients-summed": SUMMED,
+            "squares-and-gradients-summed": (
+                *SUMMED,
+                "layer(x)",
+                "layer(x).square().sum(dim=-1, keepdim=True)",
+            ),
+        },
+    ),
 }
 
 
@@ -679,10 +604,10 @@ def strangers() -> Iterator[tuple[nn.Module, Tensor]]:
             yield make(Case(seed))
 
 
-def leak_mistake(influences: Callable) -> str | None:
+def leak_mistake(influences: Callable) -> Message | str | None:
     """Name the mistake that finds what the answer finds, in layers of all kinds."""
     found = [explain.result(influences, given) for given in strangers()]
-    for cause, mistake in LEAK_MISTAKES.items():
+    for cause, mistake in explain.versions(LEAK_MISTAKES):
         pairs = zip(found, strangers(), strict=True)
         if all(difference(table, mistake(layer, x)) is None for table, (layer, x) in pairs):
             return cause
