@@ -42,6 +42,7 @@ class Wrong(Exception):
         why: finds out why; called only when somebody will read it. It returns None when no known
             mistake explains the answer.
         inputs: the inputs for which it is wrong, as `aloud` gives them.
+        rounded: whether the result is right to about six digits.
 
     Its attribute `answer` names the wrong one of several answers; None when that is not known.
     """
@@ -51,9 +52,11 @@ class Wrong(Exception):
         what: Message | str,
         why: Callable[[], Message | str | None] | None = None,
         inputs: Sequence[Message] = (),
+        rounded: bool = False,
     ):
         super().__init__(what)
         self.what, self.why, self.inputs = as_message(what), why, inputs
+        self.rounded = rounded
         self.answer: str | None = None
 
 
@@ -93,7 +96,7 @@ def stub_left(answer: Any) -> bool:
     Args:
         answer: what the student handed to `check`.
     """
-    return any(STUB.search(source(function)) for function in _functions(answer))
+    return any(STUB.search(source(function)) for function in functions_of(answer))
 
 
 def source(function: Callable) -> str:
@@ -138,7 +141,7 @@ def _shortened(words: str) -> str:
     return words.removesuffix(".") if not words.endswith("...") else words
 
 
-def _functions(answer: Any) -> list[Callable]:
+def functions_of(answer: Any) -> list[Callable]:
     """Return the functions that the student wrote: the answer itself, or the methods of a class."""
     parts = vars(answer).values() if isinstance(answer, type) else [answer]
     return [part for part in parts if inspect.isfunction(part)]
@@ -146,7 +149,7 @@ def _functions(answer: Any) -> list[Callable]:
 
 def _empty(answer: Any) -> str | None:
     """Return the name of the first function in an answer that does nothing yet."""
-    for function in _functions(answer):
+    for function in functions_of(answer):
         try:
             (node,) = ast.parse(source(function)).body
         except (SyntaxError, ValueError):

@@ -105,7 +105,8 @@ def _same_results(
         got = run(answer, given, names)
     want = reference(*copied(args))
     if wrong := difference(got, want):
-        raise Wrong(wrong, partial(causes, args, given), aloud(names, args))
+        why = partial(causes, args, given)
+        raise Wrong(wrong, why, aloud(names, args), explain.nearly(got, want))
     for change in changes(args, given, names):
         noticed(Wrong(change))
     return want, tracer

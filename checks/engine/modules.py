@@ -108,8 +108,10 @@ def _same_results(
     given = copied(args)
     with CallTracer() as tracer:
         got = run(module, given, names)
-    if wrong := difference(got, copied(right(*copied(args)))):
-        raise Wrong(wrong, partial(causes, module, got), aloud(names, args))
+    want = copied(right(*copied(args)))
+    if wrong := difference(got, want):
+        why = partial(causes, module, got)
+        raise Wrong(wrong, why, aloud(names, args), explain.nearly(got, want))
     for change in changes(args, given, names):
         noticed(Wrong(change))
     return tracer

@@ -19,8 +19,8 @@ import numpy as np
 import torch
 
 from attention_clinic.capture.module import undisturbed
-from checks.engine.answer import NotYet, Wrong, raised, stub_left
-from checks.engine.calls import DoubleConstants
+from checks.engine.answer import NotYet, Wrong, functions_of, raised, source, stub_left
+from checks.engine.calls import DoubleConstants, name_of
 from checks.engine.message import Message, as_message, message, say
 
 PAGE = 84  # columns that a notebook shows without breaking a line
@@ -48,7 +48,8 @@ UNNAMED |= {"not-the-shape", "too-large", "too-small", "unforeseen"}
 
 
 # Reasons behind which single precision may stand, and words of torch's errors about dtypes.
-OF_PRECISION = {"six-digits-only", "this-shift-differs"}
+OF_PRECISION = {"gradient-differs", "this-shift-differs"}
+DOUBLE = re.compile(r"\bdouble\b|\bfloat64\b")
 DTYPES = re.compile(r"dtype|scalar type|\b(Double|Float)\b")
 
 # The clinic's ids of mistakes that checks name themselves.
@@ -281,16 +282,22 @@ def examine(id: str, *answers: Any, explain: bool = True) -> Verdict:
         except Exception as error:
             with _alike():
                 refused = _refused(id, answers, error, explain)
-            said = _right_in_double(judge, answers) if _of_precision(refused) else None
+            single = _of_precision(error, refused, answers)
+            said = _right_in_double(judge, answers) if single else None
             return Verdict(id, RIGHT, said) if said else refused
 
 
-def _of_precision(verdict: Verdict) -> bool:
-    """Whether single precision may be all that is wrong."""
-    core = (verdict.cause or verdict.message).core
+def _of_precision(error: Exception, verdict: Verdict, answers: tuple[Any, ...]) -> bool:
+    """Whether single precision may be all that is wrong with answers that never ask for double."""
+    named = getattr(error, "answer", None)
+    parts = [f for a in answers if named in (None, name_of(a)) for f in functions_of(a)]
+    if any(DOUBLE.search(source(part)) for part in parts):
+        return False
+    core = verdict.message.core
     if core.id == "dtype-differs":
         return core.params["got"] == "torch.float32"
-    return core.id in OF_PRECISION or bool(DTYPES.search(verdict.reason))
+    rounded = isinstance(error, Wrong) and error.rounded
+    return rounded or core.id in OF_PRECISION or bool(DTYPES.search(verdict.reason))
 
 
 def _right_in_double(judge: Callable, answers: tuple[Any, ...]) -> Message | None:
