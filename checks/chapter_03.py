@@ -37,8 +37,8 @@ def which_shape(scores_shape, mixed_shape) -> Message | str:
 
 
 def softmax_of(scores: Tensor) -> Tensor:
-    largest = scores.amax(dim=-1, keepdim=True)
-    powers = (scores - largest).exp()
+    top = scores.amax(dim=-1, keepdim=True)
+    powers = (scores - top).exp()
     return powers / powers.sum(dim=-1, keepdim=True)
 
 
@@ -57,15 +57,15 @@ SOFTMAX_MISTAKES = patches(
             ("dim=-1", "dim=(0, 1, 2, 3)"),
             ("sum(dim=-1", "sum(dim=(0, 1, 2, 3)"),
         ],
-        "softmax-without-division": [(" - largest", "", DIVISION, ""), (DIVISION, "")],
-        "softmax-without-exp": ("(scores - largest).exp()", "scores"),
+        "softmax-without-division": [(" - top", "", DIVISION, ""), (DIVISION, "")],
+        "softmax-without-exp": ("(scores - top).exp()", "scores"),
         "softmax-logarithm": (f"powers{DIVISION}", "scores.log_softmax(dim=-1)"),
     },
 )
 LARGE_MISTAKES = patches(
     softmax_of,
     {
-        "softmax-less-nothing": (" - largest", ""),
+        "softmax-less-nothing": (" - top", ""),
         "softmax-less-mean": ("amax", "mean"),
         "softmax-less-total": ("amax(dim=-1, keepdim=True)", "max()"),
     },

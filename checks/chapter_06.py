@@ -254,12 +254,12 @@ NORMS = dict.fromkeys(
 
 
 def layer_norm(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
-    centred = x - x.mean(dim=-1, keepdim=True)
-    variance = centred.square().mean(dim=-1, keepdim=True)
-    return centred / (variance + eps).sqrt() * weight + bias
+    away = x - x.mean(dim=-1, keepdim=True)
+    variance = away.square().mean(dim=-1, keepdim=True)
+    return away / (variance + eps).sqrt() * weight + bias
 
 
-VARIANCE = "centred.square().mean(dim=-1, keepdim=True)"
+VARIANCE = "away.square().mean(dim=-1, keepdim=True)"
 ROOT, BESIDE = "(variance + eps).sqrt()", "(variance.sqrt() + eps)"
 LAYER_MISTAKES = patches(
     layer_norm,
@@ -273,16 +273,16 @@ LAYER_MISTAKES = patches(
         "divides-by-variance": (".sqrt()", ""),
         "spread-under-root": (VARIANCE, f"{VARIANCE}.sqrt()"),
         "spread-under-root-minus-one": (VARIANCE, "x.std(dim=-1, keepdim=True)"),
-        "squares-of-x": ("centred.square()", "x.square()"),
+        "squares-of-x": ("away.square()", "x.square()"),
         "squares-summed": ("square().mean", "square().sum"),
         "sizes-for-squares": ("square()", "abs()"),
         "norms-over-tokens": ("dim=-1", "dim=-2"),
         "norms-over-tokens-and-numbers": ("dim=-1", "dim=(-2, -1)"),
         "norms-over-batch": ("dim=-1", "dim=0"),
         "norms-over-everything": ("dim=-1, keepdim=True", ""),
-        "mean-of-everything": ("return centred", "return (x - x.mean())"),
+        "mean-of-everything": ("return away", "return (x - x.mean())"),
         "mean-of-everything-in-both": ("x.mean(dim=-1, keepdim=True)", "x.mean()"),
-        "mean-not-subtracted": ("return centred", "return x"),
+        "mean-not-subtracted": ("return away", "return x"),
         "spread-not-divided": (f" / {ROOT}", ""),
         "rms-with-bias": (" - x.mean(dim=-1, keepdim=True)", ""),
         "weight-and-bias-not-used": (" * weight + bias", ""),

@@ -182,13 +182,13 @@ IDS_MISTAKES = patches(
 
 
 def joined(ids: list[int], letters: str) -> str:
-    spelled = b""
+    raw = b""
     for one in ids:
-        spelled += bytes([one - 4]) if one < 260 else letters[one - 260].encode()
-    return spelled.decode()
+        raw += bytes([one - 4]) if one < 260 else letters[one - 260].encode()
+    return raw.decode()
 
 
-BYTE, TEXT = "bytes([one - 4])", "return spelled.decode()"
+BYTE, TEXT = "bytes([one - 4])", "return raw.decode()"
 TEXT_MISTAKES = patches(
     joined,
     {
@@ -201,8 +201,8 @@ TEXT_MISTAKES = patches(
             "    for",
             "    while ids and ids[-1] < 260:\n        ids = ids[:-1]\n    for",
         ),
-        "letters-as-list": (TEXT, "return list(spelled.decode())"),
-        "spaces-are-lost": (TEXT, "return spelled.decode().strip()"),
+        "letters-as-list": (TEXT, "return list(raw.decode())"),
+        "spaces-are-lost": (TEXT, "return raw.decode().strip()"),
     },
 )
 
@@ -383,32 +383,32 @@ def find_the_bug(mean_of_words) -> Message:
 
 
 def codes_of_grid(rows: int, columns: int, e: int) -> Tensor:
-    down = sinusoidal_positions(rows, e // 2).repeat_interleave(columns, dim=0)
+    by_row = sinusoidal_positions(rows, e // 2).repeat_interleave(columns, dim=0)
     across = sinusoidal_positions(columns, e // 2).repeat(rows, 1)
-    return torch.cat([down, across], dim=1)
+    return torch.cat([by_row, across], dim=1)
 
 
-CODES = "torch.cat([down, across], dim=1)"
+CODES = "torch.cat([by_row, across], dim=1)"
 TILED = (".repeat_interleave(columns, dim=0)", ".repeat(columns, 1)")
 STRETCHED = (".repeat(rows, 1)", ".repeat_interleave(rows, dim=0)")
 GRID_MISTAKES = patches(
     codes_of_grid,
     {
-        "column-before-row": ("[down, across]", "[across, down]"),
+        "column-before-row": ("[by_row, across]", "[across, by_row]"),
         "column-by-column": [
             (*TILED, *STRETCHED),
             ("(rows: int, columns: int", "(columns: int, rows: int"),
         ],
         "codes-of-a-line": (CODES, "sinusoidal_positions(rows * columns, e)"),
-        "codes-added": ("e // 2", "e", CODES, "down + across"),
+        "codes-added": ("e // 2", "e", CODES, "by_row + across"),
         "half-of-wide-codes": (
             *("e // 2", "e"),
-            *("[down, across]", "[down[:, : e // 2], across[:, e // 2 :]]"),
+            *("[by_row, across]", "[by_row[:, : e // 2], across[:, e // 2 :]]"),
         ),
-        "halves-alternate": (CODES, "torch.stack([down, across], dim=-1).flatten(1)"),
+        "halves-alternate": (CODES, "torch.stack([by_row, across], dim=-1).flatten(1)"),
         "rows-repeated-like-columns": TILED,
         "columns-repeated-like-rows": STRETCHED,
-        "row-says-all": ("e // 2", "e", CODES, "down"),
+        "row-says-all": ("e // 2", "e", CODES, "by_row"),
         "grid-begins-at-one": (
             *("(rows, e // 2)", "(rows + 1, e // 2)[1:]"),
             *("(columns, e // 2)", "(columns + 1, e // 2)[1:]"),

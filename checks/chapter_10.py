@@ -284,8 +284,8 @@ class RightBlock(nn.Module):
 
     def __init__(self, embed_dim: int, num_heads: int, mlp_dim: int):
         super().__init__()
-        self.norm1 = nn.LayerNorm(embed_dim)
         self.attn = MultiHeadAttention(embed_dim, num_heads)
+        self.norm1 = nn.LayerNorm(embed_dim)
         self.norm2 = nn.LayerNorm(embed_dim)
         self.text_attn = MultiHeadAttention(embed_dim, num_heads)
         self.norm3 = nn.LayerNorm(embed_dim)

@@ -92,11 +92,11 @@ BANK = {{
 '''
 BANK = """    "{n}.{number}": Bank(
         wrong=[  # TODO
-            swap("(2, 3, 5, 7)", "(2, 3, 7, 5)", says="right sizes in another order"),
-            swap("(2, 3, 5, 7)", "(2, 3, 5, 5)", says="look at j"),
-            swap("(2, 3, 5, 7)", "(2, 3, 4, 7)", says="look at i"),
-            swap("(2, 3, 5, 7)", "(2, 3, 5)", says="needs 4 axes"),
-            swap("(2, 3, 5, 7)", "210", says="a tuple of whole numbers"),
+            swap("(2, 3, 5, 7)", "(2, 3, 7, 5)", cause="sizes-in-another-order"),
+            swap("(2, 3, 5, 7)", "(2, 3, 5, 5)", cause="look-at-axes j"),
+            swap("(2, 3, 5, 7)", "(2, 3, 4, 7)", cause="look-at-axes i"),
+            swap("(2, 3, 5, 7)", "(2, 3, 5)", cause="number-of-axes"),
+            swap("(2, 3, 5, 7)", "210", cause="no-shape"),
         ],
         right=[swap("(2, 3, 5, 7)", "[2, 3, 5, 7]"), swap("(2, 3, 5, 7)", "tuple([2, 3, 5, 7])")],
     ),

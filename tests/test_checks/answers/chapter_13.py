@@ -181,7 +181,8 @@ BANK = {
         ],
         equivalent={
             "speeds = base ** (-torch.arange(0, r, 2, dtype=x.dtype) / r) => "
-            "speeds = base ** (-torch.arange(0, r, 2) / r)": "the check judges it in double precision",
+            "speeds = base ** (-torch.arange(0, r, 2) / r)": "the check judges it in double "
+            "precision",
         },
     ),
     "13.4": Bank(
