@@ -9,17 +9,13 @@ from collections.abc import Callable, Sequence
 from textwrap import dedent
 from typing import Any
 
+from checks.engine.conditions import conditions
 from checks.engine.message import Message, as_message, message
 
 ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")  # where a thing lies in memory
 LONGEST = 160  # characters of a raised error that are shown
 # What stands in place of a solution, alone on two lines.
 STUB = re.compile(r"^[ \t]*# your code here[ \t]*\n[ \t]*pass[ \t]*$", re.MULTILINE)
-
-
-# Where an answer runs in another process, what that one says about its calls is kept here, and
-# proves nothing; None where both are in one process.
-HEARD: list[Message] | None = None
 
 
 class NotYet(Exception):
@@ -69,9 +65,10 @@ def noticed(wrong: Wrong) -> None:
     Raises:
         Wrong: the answer runs in this process.
     """
-    if HEARD is None:
+    remarks = conditions().remarks
+    if remarks is None:
         raise wrong
-    HEARD.append(wrong.what)
+    remarks.append(wrong.what)
 
 
 def written(*answers: Any) -> None:

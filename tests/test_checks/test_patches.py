@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import json
+import re
 from collections.abc import Iterable, Iterator
 from itertools import combinations
 from pathlib import Path
@@ -18,6 +20,8 @@ from checks.engine.compare import difference
 from checks.engine.explain import result, versions
 from checks.engine.patches import Patched, patches
 from helpers import error_of
+from tools.course.cards import sections
+from tools.course.notebook import source
 
 CASES = 12
 
@@ -40,24 +44,33 @@ def test_a_patch_that_changes_nothing_is_refused(patch: tuple[str, str]) -> None
     assert "must be in the source of scaled" in error_of(lambda: patches(scaled, {"a": patch}))
 
 
-def judged(path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, tuple]]:
-    """Give what each exercise of a chapter compares with: reference, inputs, mistakes."""
+def compared(path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Give how each exercise of a chapter compares functions: reference, inputs and options."""
     chapter = importlib.import_module(f"checks.chapter_{path.name[:2]}")
     if not hasattr(chapter, "same_function"):
         return
-    seen: list[tuple] = []
+    seen: list[dict[str, Any]] = []
     compare = chapter.same_function
 
     def spy(answer: Any, reference: Any, inputs: Any, **options: Any) -> Any:
-        if "mistakes" in options:
-            seen.append((reference, inputs, options["mistakes"]))
+        seen.append({"reference": reference, "inputs": inputs, **options})
         return compare(answer, reference, inputs, **options)
 
     monkeypatch.setattr(chapter, "same_function", spy)
     for id, task in tasks(path).items():
         seen.clear()
         task.judge(task.solution)
-        yield from ((f"{id} {name_of(one[0])}", one) for one in seen)
+        yield from ((id, one) for one in seen)
+
+
+@pytest.mark.parametrize("path", MASTERS, ids=lambda path: path.stem)
+def test_a_card_says_whether_loops_are_allowed(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cards = {
+        f"{path.name[:2]}.{part.number}": "\n".join(map(source, part.cells))
+        for part in sections(json.loads(path.read_text(encoding="utf-8")))
+    }
+    ruled = {id for id, one in compared(path, monkeypatch) if one.get("loops", "free") != "free"}
+    assert [id for id in sorted(ruled) if not re.search(r"\bloops?\b", cards[id])] == []
 
 
 def outcome(function: Any, args: tuple) -> Any:
@@ -76,7 +89,11 @@ def test_patches_differ_from_the_reference_and_from_each_other(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found: dict[tuple[str, str, int], list[Any]] = {}  # results by exercise, cause and version
-    for id, (reference, inputs, mistakes) in judged(path, monkeypatch):
+    for exercise, one in compared(path, monkeypatch):
+        if not one.get("mistakes"):
+            continue
+        reference, inputs, mistakes = one["reference"], one["inputs"], one["mistakes"]
+        id = f"{exercise} {name_of(reference)}"
         cases = [inputs(Case(seed)) for seed in range(CASES)]
         right = [outcome(reference, args) for args in cases]
         for number, (cause, version) in enumerate(versions(mistakes)):

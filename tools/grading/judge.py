@@ -17,7 +17,8 @@ import numpy as np
 import torch
 
 from checks import examine
-from checks.engine import answer, cases
+from checks.engine.conditions import Conditions, under
+from checks.engine.message import Message
 from tools.grading.grades import NOT_RIGHT, CheckResult
 from tools.grading.remote_objects import Interrupted, Peer
 
@@ -38,16 +39,14 @@ def judge(
         wait: returns the next message of the other side.
         salt: seed for cases that no student has seen; "" for the cases of the notebook.
     """
-    answer.HEARD = remarks = []
-    cases.SALT = salt
+    remarks: list[Message] = []
     try:
-        result = _examined(call, Peer(post, wait, is_open=False))
+        with under(Conditions(salt, remarks)):
+            result = _examined(call, Peer(post, wait, is_open=False))
     except Interrupted:
         result = _failed("check-stopped", "it was stopped while the check ran.")
     except Exception as error:  # of a result that no check foresaw
         result = _failed("check-raised", f"the check raised {type(error).__name__}: {error}"[:300])
-    finally:
-        answer.HEARD, cases.SALT = None, ""
     return replace(result, remarks=list(dict.fromkeys(map(str, remarks)))[:MAX_REMARKS])
 
 
