@@ -41,9 +41,6 @@ def which_shape(keys_shape, weights_shape, joined_shape) -> Message:
     return message("gives-all-three-shapes")
 
 
-# ------------------------------------------------------------------------------- several heads
-
-
 def heads_of(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     scores = q @ k.mT / q.shape[-1] ** 0.5
     weights = scores.softmax(dim=-1)
@@ -91,8 +88,6 @@ def head_by_head_and_at_once(head_by_head, at_once) -> Message:
     same_function(head_by_head, heads_of, inputs, mistakes=HEAD_MISTAKES, loops="asked")
     return same_function(at_once, heads_of, inputs, mistakes=HEAD_MISTAKES, loops="forbidden")
 
-
-# ----------------------------------------------------------------------------------- the class
 
 ROLES = ("q_proj", "k_proj", "v_proj")
 
@@ -188,9 +183,6 @@ def the_layer(MultiHeadAttention) -> Message:
     return said
 
 
-# ------------------------------------------------------------------------------------- the bug
-
-
 def healthy_heads(q: Tensor, k: Tensor, v: Tensor, num_heads: int) -> Tensor:
     q, k, v = (rearrange(t, "b n (h d) -> b h n d", h=num_heads) for t in (q, k, v))
     scores = q @ k.mT / q.shape[-1] ** 0.5
@@ -241,19 +233,11 @@ def find_the_bug(healthy) -> Message:
     return same_function(
         healthy,
         healthy_heads,
-        lambda case: (
-            case.randn("b i (h d)"),
-            case.randn("b j (h d)"),
-            case.randn("b j (h d)"),
-            case["h"],
-        ),
+        lambda case: (*(case.randn(f"b {axis} (h d)") for axis in "ijj"), case["h"]),
         mistakes=BUG_MISTAKES,
         forbidden=FORBIDDEN,
         clinic=lambda answer: diagnose(Wide(answer), num_heads=2),
     )
-
-
-# --------------------------------------------------------------------------- the order of heads
 
 
 def random_layer(embed_dim: int, num_heads: int) -> finished.MultiHeadAttention:
@@ -383,9 +367,6 @@ def _kept(who: str, module: nn.Module, use: Callable[[nn.Module], Any]) -> None:
     same = all(torch.equal(before[name], tensor) for name, tensor in module.state_dict().items())
     if returned is module or not same:
         noticed(Wrong(message("changed-the-given-layer", name=who)))
-
-
-# ------------------------------------------------------------------------------- silent heads
 
 
 def silenced(layer: finished.MultiHeadAttention, heads: list[int]) -> nn.Module:

@@ -42,9 +42,6 @@ def which_shape(padding_shape, causal_too_shape, windows_too_shape) -> Message:
     return message("gives-all-three-shapes")
 
 
-# ------------------------------------------------------------------------------------- the window
-
-
 def window(n: int, width: int) -> Tensor:
     back = torch.arange(n)[:, None] - torch.arange(n)
     return (back >= 0) & (back < width)
@@ -88,9 +85,6 @@ def window_into_the_past(window_mask) -> Message:
     if any(isinstance(node, loops) for node in ast.walk(ast.parse(source(window_mask)))):
         noticed(Wrong("loops-over-positions"))
     return compared
-
-
-# ----------------------------------------------------------------------------------- find the bug
 
 
 def causal_attention(q: Tensor, k: Tensor, v: Tensor, real: Tensor) -> Tensor:
@@ -144,9 +138,6 @@ def find_the_bug(healthy) -> Message:
     except Wrong:
         raise Wrong("not-on-every-backend") from None
     return compared
-
-
-# ----------------------------------------------------------------------- ones and zeros, empty rows
 
 
 def masked_decoder(ones: Tensor) -> Tensor:
@@ -212,8 +203,6 @@ def ones_and_zeros(decoder_mask, empty_rows) -> Message:
     )
     return compared
 
-
-# ------------------------------------------------------------------------------------ the weights
 
 Weighing = Callable[[Tensor, Tensor], Tensor]
 
@@ -376,9 +365,6 @@ def half_precision(answer: Callable, names: list[str]) -> None:
         wrong = raised.what
     if wrong:
         raise Wrong(message("wrong-for-half-precision", what=wrong))
-
-
-# ---------------------------------------------------------------------------------- the leak test
 
 
 class Layer(nn.Module):

@@ -52,9 +52,6 @@ def from_picture_to_answer(encoded_shape, weights_shape, answer_shape) -> Messag
     return message("gives-all-three-shapes")
 
 
-# --------------------------------------------------------------------------------- the parameters
-
-
 def count(num_layers: int, embed_dim: int, num_heads: int, mlp_dim: int) -> int:
     e, m = embed_dim, mlp_dim
     attention = 4 * e * e + 4 * e
@@ -114,9 +111,6 @@ def how_many_numbers(parameters) -> Message:
         ),
         mistakes=COUNT_MISTAKES,
     )
-
-
-# -------------------------------------------------------------------------------------- the block
 
 
 ORDERS = ("pre", "out", "side")
