@@ -70,8 +70,9 @@ def diagnose_embedding(
         patient = Patient(WHERE, given, call or (lambda m, images: m(images)))
         try:
             n = image[0] // patch[0] * (image[1] // patch[1])
-            images, y, more = _started(patient, (in_channels, *image), n)
-            report = with_more(_report(patient, images, y, (n, *patch)), [(id, "") for id in more])
+            images, y = _started(patient, (in_channels, *image))
+            report = _report(patient, images, y, (n, *patch))
+            report = with_more(report, [("dropout-eval", "")] * patient.resting)
             return learned(report, patient, lambda: patient.run(images), [images])
         except CallFailed as failed:
             raise patient.refusal(failed.error, (3, in_channels, *image)) from failed.error
@@ -94,27 +95,17 @@ def _held(module: object) -> dict[str, Tensor]:
     return {name: t for name, t in found.items() if t.is_floating_point()}
 
 
-def _started(patient: Patient, image: tuple[int, ...], n: int) -> tuple[Tensor, Tensor, list[str]]:
-    """Return images of a batch that runs, the output, and the mistakes that this shows."""
-    held = [t for t in _held(patient.module).values() if t.ndim == 3 and len(t) > 1]
-    insists = [len(t) for t in held if t.shape[1] in (1, n, n + 1)]
-    free = next(size for size in (3, 4, 5, 6, 7) if size not in insists)
-    failures = []
-    for size in (free, *insists, 1):  # 1 where what is held once is not repeated
-        try:
-            images = patient.tokens(size, *image)
-            ids = ["dropout-eval"] * patient.rest(images)
-            y = patient.run(images)
-        except CallFailed as failed:
-            failures.append(failed)
-            continue
-        if y.ndim != 3 or len(y) != size:
-            raise ValueError(
-                f"{WHERE}: {patient.name} must return (b, n, e), got a result of shape "
-                f"{tuple(y.shape)}. Say how to call it: call=lambda module, images: ..."
-            )
-        return images, y, ["param-batch-size"] * bool(failures) + ids
-    raise failures[0]
+def _started(patient: Patient, image: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+    """Return images (b, c, H, W) and the tokens that a module makes of them, (b, n, e)."""
+    images = patient.tokens(3, *image)
+    patient.rest(images)
+    y = patient.run(images)
+    if y.ndim != 3 or len(y) != len(images):
+        raise ValueError(
+            f"{WHERE}: {patient.name} must return (b, n, e), got a result of shape "
+            f"{tuple(y.shape)}. Say how to call it: call=lambda module, images: ..."
+        )
+    return images, y
 
 
 def _report(patient: Patient, images: Tensor, y: Tensor, sizes: tuple[int, int, int]) -> Report:
@@ -134,8 +125,6 @@ def _report(patient: Patient, images: Tensor, y: Tensor, sizes: tuple[int, int, 
                 if one.ids != ("sincos-base",):  # another base may be intended
                     detail = "; ".join(filter(None, (f"the fixed table {name}", one.detail)))
                     explanations.append(replace(one, detail=detail))
-    orders = [way.path.forms[0] for way in found.values() if patient.is_module]
-    orders = [order for order in orders if order.ids == ("patch-order",)][:1]
     checked = ["cutting", "order inside a patch"] + ["class token"] * (y.shape[1] > n)
     return Report(
         patient.name,
@@ -143,7 +132,6 @@ def _report(patient: Patient, images: Tensor, y: Tensor, sizes: tuple[int, int, 
         tuple(explanations),
         () if found else tuple(_failing(patient, images, y, sizes)),
         (", ".join(checked + ["positions"] * used),),
-        remarks=tuple(explain([BUGS["patch-order"]], detail=order.detail) for order in orders),
     )
 
 

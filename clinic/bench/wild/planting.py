@@ -14,7 +14,7 @@ from itertools import pairwise
 
 MERGE = ("merge-no-transpose", "merge-axes", "merge-batch-head")
 SPLIT = ("split-no-transpose", "split-tokens")
-PATCHES = ("patch-view", "patch-channel-mix", "patch-order")
+PATCHES = ("patch-view", "patch-channel-mix")
 AXES = (
     *(*MERGE, *SPLIT, *PATCHES),
     *("heads-as-tokens", "batch-first", "mix-transposed"),
@@ -392,7 +392,7 @@ def base(node: ast.AST, get: Callable[[ast.AST], str]) -> Iterator[str]:
         yield "1000.0"
 
 
-@kind("sine for cosine", "sincos-cosine", "sincos-exchanged", "sincos-same", "rotary-mixed")
+@kind("sine for cosine", "sincos-cosine", "sincos-exchanged", "rotary-mixed")
 def sine(node: ast.AST, get: Callable[[ast.AST], str]) -> Iterator[str]:
     if _called(node) in ("sin", "cos") and isinstance(node.func, ast.Attribute):
         other = {"sin": "cos", "cos": "sin"}[_called(node)]
