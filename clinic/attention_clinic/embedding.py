@@ -151,7 +151,7 @@ def searched(
         return gap if gap <= limit else None
 
     none = torch.zeros(1, n + 1 + b, e, dtype=y.dtype)  # the others end in rows without numbers
-    tables = [F.pad(table, (0, 0, 0, 1 + b), value=nan) for table in _tables(held, n, e, b)]
+    tables = [F.pad(table, (0, 0, 0, 1 + b), value=nan) for table in _tables(held, n, e)]
     state = {
         "images": images,
         "sizes": sizes,
@@ -163,7 +163,7 @@ def searched(
             for norm in _norms(patient, p)
         ],
         "norms": [Form(norm) for norm in _norms(patient, e)],
-        "heads": [Form(join) for join in (_joins(held, e, b) if rows > n else [nn.Identity()])],
+        "heads": [Form(join) for join in (_joins(held, e) if rows > n else [nn.Identity()])],
         "tables": [Form(table) for table in (none, *tables)],
     }
     return simplest(EMBEDDING, state, difference)
@@ -188,21 +188,21 @@ def _projections(patient: Patient, p: int, e: int) -> list[tuple[Tensor, Tensor 
     return found
 
 
-def _joins(held: list[Tensor], e: int, b: int) -> Iterator[Join]:
+def _joins(held: list[Tensor], e: int) -> Iterator[Join]:
     """Yield what may put a class token before the patches, or after them."""
     for t in held:
-        if t.shape[-1:] == (e,) and t.numel() in (e, e * b) and t.shape[-2:-1] in ((), (1,)):
-            token = t.reshape(-1, 1, e)
+        if t.shape[-1:] == (e,) and t.numel() == e:
+            token = t.reshape(1, 1, e)
             yield lambda x, token=token: torch.cat([token.expand(len(x), -1, -1), x], dim=1)
             yield lambda x, token=token: torch.cat([x, token.expand(len(x), -1, -1)], dim=1)
 
 
-def _tables(held: list[Tensor], n: int, e: int, b: int) -> Iterator[Tensor]:
-    """Yield what may be a table of positions, as (1 or b, rows, e)."""
+def _tables(held: list[Tensor], n: int, e: int) -> Iterator[Tensor]:
+    """Yield what may be a table of positions, as (1, rows, e)."""
     for t in held:
         rows = t[None] if t.ndim == 2 else t
         rows = rows.transpose(0, 1) if rows.ndim == 3 and rows.shape[1] == 1 else rows
-        if rows.ndim == 3 and rows.shape[0] in (1, b) and rows.shape[2] == e and rows.shape[1] >= n:
+        if rows.ndim == 3 and rows.shape[0] == 1 and rows.shape[2] == e and rows.shape[1] >= n:
             yield rows
 
 

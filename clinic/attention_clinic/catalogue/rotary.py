@@ -135,11 +135,6 @@ rotates the values, too
 Fix: rotate queries and keys only: values must not depend on the position of their token.
 Seen: JunnYu/RoFormer_pytorch#34
 
-rotary-offset, chapter 13
-counts the positions of queries and keys from different numbers
-Fix: give a query and a key of the same token the same position.
-Seen: lucidrains/rotary-embedding-torch#2
-
 rotary-convention, chapter 13
 rotates in another way than its weights were made for (neighbours, halves, backwards)
 Fix: rotate like the model that the weights come from, or permute the rows of its query and key
@@ -204,11 +199,6 @@ def rotate_values_too(t: Tensor, angles: Tensor) -> Tensor:
     return rotate_halves(t, angles)
 
 
-@TURN.wrong("rotary-offset", _on(lambda turn: turn.offset != 0))
-def rotate_queries_further(t: Tensor, angles: Tensor) -> Tensor:
-    return rotate_halves(t, angles + angles[1])
-
-
 # ----------------------------------------------------------------- norms of queries and keys
 
 variant("""
@@ -227,10 +217,6 @@ variant("""
 relative-bias, chapter 05
 adds a learned number to each score: one for every distance, or offset, and head
 In: T5, Swin
-
-position-bias, chapter 05
-adds a learned number to each score: one for every pair of positions
-In: LeViT, AFT
 
 latent-attention, chapter 13
 makes keys and values from one narrow vector of each token, which is all that a cache holds

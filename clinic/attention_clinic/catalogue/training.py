@@ -8,12 +8,6 @@ import torch.nn.functional as F
 from attention_clinic.catalogue.forms import Form, State, Step, bug
 
 bug("""
-ignores-input, chapter 04
-does not use its input: another x gives the same output
-Fix: use the argument of forward, not a variable of the notebook.
-Seen: found in a published ViT notebook
-Evidence: two inputs gave the same output
-
 dropout-eval, chapter 04
 drops weights while evaluating: two calls differ
 Fix: pass dropout_p=self.dropout if self.training else 0.0.
