@@ -40,11 +40,6 @@ residual-again, chapter 06
 adds the stream twice: the part adds it, and the code around the part adds it again
 Fix: one residual for each part: in the part, or around it.
 Seen: Mayukhdeb/tiny-transformer
-
-residual-from-context, chapter 10
-adds the context where the block's own tokens belong: its stream is lost
-Fix: the residual of a cross-attention is the stream of its queries: x + attention(x, context).
-Seen: ZhengkunTian/Speech-Tranformer-Pytorch
 """)
 
 RESIDUAL = Step("residual")
@@ -53,7 +48,6 @@ RESIDUAL.wrong("residual-from-norm")(lambda x, norm, part: norm(x) + part(norm(x
 RESIDUAL.wrong("residual-missing")(lambda x, norm, part: part(norm(x)))
 RESIDUAL.wrong("residual-from-input")(lambda x, norm, part, start: start + part(norm(x)))
 RESIDUAL.wrong("residual-again")(lambda x, norm, part: x + (x + part(norm(x))))
-RESIDUAL.wrong("residual-from-context")(lambda x, norm, part, context: context + part(norm(x)))
 
 # ---------------------------------------------------------------------------- where norms are
 
@@ -196,11 +190,6 @@ activation-other, chapter 06
 uses a different activation than announced
 Fix: use the activation that the weights were trained with.
 Seen: PaddlePaddle/PaddleNLP#1048; timeseriesAI/tsai#361
-
-gate-product, chapter 13
-applies the activation to the product of gate and value, not to the gate
-Fix: close the bracket earlier: activation(gate(x)) * up(x).
-Seen: Nijikadesu/breakdown-minimind#3; devvrit/matformer#4
 """)
 
 FEED = Step("feed-forward")
