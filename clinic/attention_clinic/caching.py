@@ -65,7 +65,7 @@ def diagnose_cache(
         call: call(model, ids, cache) or call(model, ids, cache, start), after start tokens; `cache`
             is None for a whole sequence. It returns logits, or logits and the next cache.
         reorder: reorder(cache, order) or reorder(model, cache, order) returns the cache of beams in
-            a new order, or changes it; None takes `reorder_cache` or `_reorder_cache`.
+            a new order, or changes it; None takes its `reorder_cache`.
         vocab_size: ids are below it; None finds it.
 
     Shape:
@@ -170,8 +170,6 @@ class Decoder:
         """Return the cache after the beams took a new order (b,), NotImplemented without a way."""
         if reorder is not None:
             made = reorder(*((model, cache) if positional(reorder) > 2 else (cache,)), order)
-        elif hasattr(model, "_reorder_cache"):
-            made = model._reorder_cache(cache, order)
         else:
             made = getattr(cache, "reorder_cache", lambda order: NotImplemented)(order)
         return cache if made is None else made
@@ -346,13 +344,11 @@ class Examination:
                     return None
             return worst
 
-        why = [f"only in a sequence {wrong[0].why}"] * all(s.why for s in wrong)
-        made = []
-        ways = simplest(CACHE, {"plans": tuple(s.plan for s in lengths)}, difference)
-        for ids, way in ways.items():
-            said = "; ".join(filter(None, (way.path.detail, *why)))
-            made.append(explain([BUGS[id] for id in ids], way.difference, said))
-        return made
+        found = simplest(CACHE, {"plans": tuple(s.plan for s in lengths)}, difference)
+        return [
+            explain([BUGS[id] for id in ids], way.difference, way.path.detail)
+            for ids, way in found.items()
+        ]
 
     def _length(self, s: Schedule) -> int:
         """Return to which length a sequence is filled up, 0 if a correct plan fails there."""

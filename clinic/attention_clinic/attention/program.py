@@ -78,7 +78,7 @@ class Program:
     idle_layers: bool = False  # whether layers of their shape are never used
     turn: Turn | None = None  # rotary positions
     declares_rotation: bool = False  # whether the module holds rotary tables and rotates nothing
-    misspaced: str | None = ""  # the formula of wrong rotary frequencies
+    misspaced: bool = False  # whether the rotary frequencies are wrong
 
     split: str = ""  # how heads are split
     layers: str = ""  # how layers are shared by heads

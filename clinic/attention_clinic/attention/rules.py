@@ -58,9 +58,10 @@ def complete(trial: Trial, run: Run, p: Program, whole: Run) -> None:
         sides = (int(run.token[p.sides[s].ids[0, 0, 0]]) >= run.context[0] for s in "qkv")
         p.made_from = "".join("c" if one else "x" for one in sides)
     if p.turn is not None and not p.turn.still:
-        p.misspaced = misspaced(p.turn, p.e, frozenset(_numbers(trial)))
-        if p.misspaced is None:
+        spaced = misspaced(p.turn, p.e, frozenset(_numbers(trial)))
+        if spaced is None:
             raise Lost("unknown rotary frequencies")
+        p.misspaced = spaced
     p.declares_rotation = p.turn is None and _declares_rotation(trial)
     values = (getattr(trial.patient.original, name, None) for name in KV_NAMES)
     stated = trial.options.more.get("num_kv_heads")
@@ -178,7 +179,7 @@ def judge(p: Program) -> Judgement:
         bugs = [form for form in fitting if form.ids]
         turn, odd = p.turn, False
         if step is TURN and turn is not None:
-            odd = turn.mixed or turn.flat or turn.values or bool(p.misspaced)
+            odd = turn.mixed or turn.flat or turn.values or p.misspaced
         odd |= step is OUTPUT and bool(p.out_activation)
         if (odd and not bugs) or (not fitting and step.name not in OPTIONAL):
             raise Lost(f"{step.name} is not understood")

@@ -242,9 +242,7 @@ class WithLayers(nn.Module):
     def _joined(self, t: Tensor, x: Tensor) -> Tensor:
         """Return a result of the kernel as (b, n, h * d)."""
         b, n, _ = x.shape
-        if t.shape[:2] == (b, n) and t.ndim == 3:
-            return t
-        if t.ndim == 4 and t.shape[:2] == (b, n):
+        if t.shape[:2] == (b, n):
             return t.flatten(2)
         return rearrange(t, "b h n d -> b n (h d)", h=self.num_heads)
 

@@ -60,12 +60,6 @@ def pre_norm(x: Tensor, norms: Pair, parts: Pair) -> Tensor:
     return x + parts[1](norms[1](x))
 
 
-@NORMS.correct
-def post_norm(x: Tensor, norms: Pair, parts: Pair) -> Tensor:
-    x = norms[0](x + parts[0](x))
-    return norms[1](x + parts[1](x))
-
-
 variant("""
 norm-of-part, chapter 06
 normalises what a part returned before it is added: x + norm(part(x))
@@ -79,17 +73,6 @@ parallel, chapter 13
 runs attention and feed-forward in parallel: both read the stream that enters the block
 In: GPT-J, GPT-NeoX, Falcon, Phi, PaLM, ViT-22B
 """)
-
-
-@NORMS.variant("norm-of-part")
-def norm_of_part(x: Tensor, norms: Pair, parts: Pair) -> Tensor:
-    x = x + norms[0](parts[0](x))
-    return x + norms[1](parts[1](x))
-
-
-@NORMS.variant("parallel")
-def parallel(x: Tensor, norms: Pair, parts: Pair) -> Tensor:
-    return x + parts[0](norms[0](x)) + parts[1](norms[1](x))
 
 
 bug("""
@@ -205,10 +188,6 @@ ACTIVATIONS: dict[str, Part] = {
     "quick-gelu": lambda t: t * torch.sigmoid(1.702 * t),
     "tanh": torch.tanh,
     "sigmoid": torch.sigmoid,
-    "leaky-relu": F.leaky_relu,
-    "elu": F.elu,
-    "mish": F.mish,
-    "softplus": F.softplus,
     "relu-squared": lambda t: F.relu(t).square(),
 }
 

@@ -37,14 +37,6 @@ applies the mask to the queries instead of the keys
 Fix: keys are the last axis of the scores: a padding mask (b, n) is mask[:, None, None, :].
 Seen: hyunwoongko/transformer#40
 
-mask-other-sample, chapter 05
-gives heads the masks of other samples: batch and heads share an axis, and the mask is repeated in
-a different order
-Fix: for rows b * h write mask.repeat_interleave(num_heads, dim=0); for rows h * b write
-mask.repeat(num_heads, 1, 1).
-Seen: ArrowLuo/CLIP4Clip#22; line/lighthouse#77; lsdefine/attention-is-all-you-need-keras#28;
-lsdefine/attention-is-all-you-need-keras#36
-
 mask-not-causal, chapter 05
 lets a token attend to later tokens, though it should be causal
 Fix: combine the mask with causal_mask(n).
@@ -122,28 +114,6 @@ def _masks_queries(p) -> bool:
 @RULE.wrong("mask-query-axis", _masks_queries)
 def rule_of_queries(allow: Tensor) -> Tensor:
     return allow.mT
-
-
-def _mixes_samples(p, in_turn: bool) -> bool:
-    """Return whether heads get the masks of samples 0, 1, 0, 1 (in turn) or 0, 0, 1, 1."""
-    b, h = p.sizes[:2]
-    rows = torch.arange(b * h)
-    sample = (rows % b).view(b, h) if in_turn else (rows // h).view(h, b).T
-    masks = [m for m in p.meant if m.shape[0] == b and m.shape[1] == 1]
-    return b > 1 and h > 1 and any(p.allows(m[sample, 0]) for m in masks)
-
-
-IN_TURN, IN_BLOCKS = "it repeats the batch: 0, 1, 0, 1", "it repeats each sample: 0, 0, 1, 1"
-
-
-@RULE.wrong("mask-other-sample", lambda p: _mixes_samples(p, True), IN_TURN)
-def rule_of_repeated_batch(allow: Tensor) -> Tensor:
-    return allow.repeat(2, 1, 1, 1)
-
-
-@RULE.wrong("mask-other-sample", lambda p: _mixes_samples(p, False), IN_BLOCKS)
-def rule_of_repeated_samples(allow: Tensor) -> Tensor:
-    return allow.repeat_interleave(2, dim=0)
 
 
 @RULE.wrong("mask-not-causal", lambda p: p.causal is True and p.square and p.sees_later)

@@ -48,37 +48,32 @@ def is_base(base: float, numbers: frozenset[float]) -> bool:
     return base >= LEAST and not wrong
 
 
-def wrong_frequencies(width: int, base: float, e: int) -> dict[str, Tensor]:
-    """Return known wrong frequencies by their formula, (width / 2,) each."""
-    steps = torch.arange(width // 2, dtype=torch.float64)
-    right = frequencies(width, base)
-    return {
-        "base ** (-p / head_dim): half the exponent": base ** (-steps / width),
-        "base ** (-4 p / head_dim): the factor 2 twice": base ** (-4 * steps / width),
-        "the slowest pair comes first": right.flip(0),
-        "base ** (-2 p / embed_dim)": base ** (-2 * steps / e),
-        "base ** (2 p / head_dim): the angles grow": 1 / right,
-        "pairs are counted from 1": base ** (-2 * (steps + 1) / width),
-        "pairs are counted from -1": base ** (-2 * (steps - 1) / width),
-        "base ** (-(2 p + 1) / head_dim)": base ** (-(2 * steps + 1) / width),
-        "all pairs have one frequency": torch.ones_like(right),
-    }
+def wrong_frequencies(width: int, base: float, e: int) -> list[Tensor]:
+    """Return frequencies of known wrong formulas, (width / 2,) each."""
+    pair = torch.arange(width // 2, dtype=torch.float64)
+    exponents = (
+        *(-pair / width, -4 * pair / width),  # the factor 2 is missing, or there twice
+        *(-2 * pair / e, 2 * pair / width),  # of the whole width, or growing
+        *(-2 * (pair + 1) / width, -2 * (pair - 1) / width, -(2 * pair + 1) / width),
+        0 * pair,
+    )
+    return [*(base**exponent for exponent in exponents), frequencies(width, base).flip(0)]
 
 
-def misspaced(turn, e: int, numbers: frozenset[float]) -> str | None:
-    """Return the formula of wrong frequencies, "" for correct and None for unknown ones."""
+def misspaced(turn, e: int, numbers: frozenset[float]) -> bool | None:
+    """Return whether frequencies are known wrong ones, None for unknown ones."""
     speeds = turn.frequencies
     base = base_of(speeds)
     if base is not None and is_base(base, numbers):
-        return ""
+        return False
     # an angle above pi shows as its remainder: compare on the circle
     for one in dict.fromkeys((USUAL, *sorted(n for n in numbers if LEAST <= n <= MOST))):
-        for formula, wrong in wrong_frequencies(turn.width, one, e).items():
+        for wrong in wrong_frequencies(turn.width, one, e):
             apart = torch.stack([wrong - turn.sign * speeds, wrong - speeds])
             apart = torch.remainder(apart + math.pi, 2 * math.pi) - math.pi
             gap = float(apart.abs().amax(dim=-1).min())
             if gap < 1e-5 and not torch.allclose(wrong, frequencies(turn.width, one)):
-                return formula
+                return True
     return None
 
 
@@ -182,7 +177,7 @@ def rotate_halves_by_angles_of_pairs(t: Tensor, angles: Tensor) -> Tensor:
     return t * wide.cos() + torch.cat([-second, first], dim=-1) * wide.sin()
 
 
-@TURN.wrong("rotary-frequencies", lambda p: p.turn is not None and bool(p.misspaced))
+@TURN.wrong("rotary-frequencies", lambda p: p.turn is not None and p.misspaced)
 def rotate_by_other_angles(t: Tensor, angles: Tensor) -> Tensor:
     return rotate_halves(t, angles**2)
 

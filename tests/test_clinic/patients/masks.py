@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from patients.bank import SEVERAL, SIZES, attention, changed
+from patients.bank import SIZES, attention, changed
 from patients.healthy import Loops, Views
 from utils.masking import causal_mask, padding_mask
 
@@ -84,31 +84,11 @@ class ViewsMaskInverted(Views):
         return scores.masked_fill(mask, HIDDEN)
 
 
-@attention("mask-other-sample", mask=padding, sizes=SEVERAL)
-class ViewsOtherSample(Views):
-    """Rows are b * h, and the whole batch of masks is repeated."""
-
-    def weigh(self, scores, mask):
-        if mask is None:
-            return scores.softmax(-1)
-        flat = scores.flatten(0, 1).masked_fill(~mask[:, 0].repeat(self.h, 1, 1), HIDDEN)
-        return flat.softmax(-1).view_as(scores)
-
-
-def _repeated_in_place(self, all_scores, allow):
-    """Rows are h * b, and each mask is repeated in its place."""
-    flat = torch.cat(all_scores)
-    if allow is not None:
-        flat = flat.masked_fill(~allow[:, 0].repeat_interleave(self.num_heads, dim=0), HIDDEN)
-    return list(flat.softmax(-1).chunk(self.num_heads))
-
-
 views("mask-query-axis", mask=padding, hide=lambda self, s, m: Views.hide(self, s, m.mT))
 views("mask-dropped", mask=padding, hide=lambda self, s, m: s)
 loops("mask-inverted", mask=padding, block=lambda self, s, m: s.masked_fill(m, HIDDEN))
 loops("mask-query-axis", mask=ragged, block=lambda self, s, m: torch.where(m.mT, s, HIDDEN))
 loops("mask-dropped", mask=ragged, block=lambda self, s, m: s)
-loops("mask-other-sample", mask=ragged, weigh=_repeated_in_place)
 
 
 class Causal(Views):
