@@ -156,7 +156,7 @@ def _reported(trial: Trial, judged: Judgement, extra: list[Finding]) -> Report:
     if missing and trial.options.more.get("out_proj") is None:
         judged.remarks.append(("out-missing", OUTSIDE))
     words, table = checked(trial, p), tuple(p.table())
-    report = written(trial, judged, checked=words, untried=untried(trial, p), program=table)
+    report = written(trial, judged, checked=words, untried=untried(trial), program=table)
     own_call = trial.options.call is not None and not report.healthy
     if hasattr(patient.original, "examined") or own_call:
         return report
@@ -210,14 +210,12 @@ def checked(trial: Trial, p: Program) -> tuple[str, ...]:
     return ("; ".join(words),)
 
 
-def untried(trial: Trial, p: Program | None = None) -> tuple[str, ...]:
+def untried(trial: Trial) -> tuple[str, ...]:
     """Return what was not tried, in words."""
     mask, way = trial.mask, trial.patient.way
-    open_mask = p is not None and mask is not None and p.allow is None and bool(mask.bool().all())
     one_size = trial.options.size is None and mask is None and not trial.takes(1)
     words = {
         "a mask that blocks something: mask=... tries one": mask is None and way.blank is not None,
-        "a mask that blocks something: the given one blocks nothing": open_mask,
         "a different number of tokens, which it does not take": one_size,
         "a context of a different length, which it does not take": trial.same_length,
     }

@@ -173,7 +173,7 @@ def _softmax(run: Run, ids: Tensor, makers: list[int]) -> tuple[Tensor, Tensor]:
 
 def _fold(run: Run, p: Program, ops: list[Op], arranged: Arrange) -> bool:
     """Fill the fields from scores to weights; return whether the sums of a softmax are missing."""
-    exponent = late = False
+    exponent = False
     for op in reversed(ops):
         other = next((a for k, a in enumerate(op.args) if k != op.main and a is not None), None)
         value = run.number(other) if other is not None else None
@@ -187,7 +187,7 @@ def _fold(run: Run, p: Program, ops: list[Op], arranged: Arrange) -> bool:
         elif op.name == "div" and isinstance(other, Tensor) and not fixed and exponent:
             p.axes, exponent = _axes(arranged(other)), False
         elif op.name == "sub" and isinstance(other, Tensor) and not fixed and p.axes is None:
-            late = True  # the maximum, before exp
+            continue  # the maximum, before exp
         elif op.name == "mul" and fixed and run.is_binary(other):
             _hide(p, arranged(run.values[other] == 1), 0.0, "multiply")
         elif op.name in ("mul", "div") and value:
@@ -201,8 +201,6 @@ def _fold(run: Run, p: Program, ops: list[Op], arranged: Arrange) -> bool:
             _fill(run, p, op, arranged)
         elif op.name not in PLAIN and (op.name not in ("add", "sub") or isinstance(other, Tensor)):
             raise Lost(f"between scores and weights: {op.name}")
-    if late and p.axes is None and not exponent:
-        raise Lost("a difference from the maximum without exp")
     return exponent
 
 

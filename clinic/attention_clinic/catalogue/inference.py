@@ -131,11 +131,6 @@ LOADING = (
     ("rotary-convention", rotated),
 )
 
-bug("""cache-offset, chapter 16
-counts the positions of new tokens from a different number than the cache holds
-Fix: count from the number of tokens that came before, the same number in every layer: read it
-before the new tokens go into the cache, and not from a cache that was cut to a window.
-Seen: ml-explore/mlx-lm#1702; lucidrains/rotary-embedding-torch#11; rajveer43/VeloxQuant-MLX#138""")
 bug("""cache-mask-corner, chapter 16
 lets new token i attend to keys 0 to i, as if no token came before: the causal mask has not grown
 Fix: start the rows of new tokens at their position: causal_mask(start + n)[start:]. is_causal=True
@@ -225,24 +220,13 @@ class Emulation(TorchDispatchMode):
         return func(*args, **kwargs or {})
 
 
-def _planned(form: Form, state: State) -> State | None:
-    """Change the plan of every schedule; None if nothing changes."""
-    made = tuple(tuple(map(form.run, plan)) for plan in state["plans"])
-    return None if form.ids and made == state["plans"] else {"plans": made}
+def _planned(form: Form, state: State) -> State:
+    """Change the calls of every plan."""
+    return {"plans": tuple(tuple(map(form.run, plan)) for plan in state["plans"])}
 
 
-CACHE = (
-    Step("positions", _planned, forms=[Form(lambda call: call)]),
-    Step("masks", _planned, forms=[Form(lambda call: call)]),
-)
-for _place, _id, _words, _change in (
-    (0, "cache-position", "they begin at 0", lambda call: {"shift": -call.start}),
-    (0, "cache-offset", "they count one less than they should", lambda call: {"shift": -1}),
-    (
-        *(0, "cache-offset", "the cache holds them already"),
-        lambda call: {"shift": call.end - call.start},
-    ),
-    (1, "cache-mask-corner", "", lambda call: {"corner": True}),
-):  # calls after the first one change
-    _run = lambda c, change=_change: replace(c, **change(c)) if c.start > 0 else c  # noqa: E731
-    CACHE[_place].forms.append(Form(_run, (_id,), _words))
+POSITIONS, MASKS = CACHE = Step("positions", _planned), Step("masks", _planned)
+for _step in CACHE:
+    _step.correct(lambda call: call)
+POSITIONS.wrong("cache-position")(lambda call: replace(call, shift=-call.start))
+MASKS.wrong("cache-mask-corner")(lambda call: replace(call, corner=True))

@@ -96,12 +96,6 @@ class WordsWindow(Words):
         return k[:, :, -self.sliding_window :], v[:, :, -self.sliding_window :]
 
 
-@patient("cache-offset")
-class WordsOneLess(Words):
-    def positions(self, start, n):
-        return torch.arange(start, start + n) - int(start > 0)
-
-
 @patient("cache-position")
 class WordsRestarted(Words):
     def positions(self, start, n):
@@ -170,11 +164,3 @@ patient()(Rotated)
 class RotatedRestarted(Rotated):
     def positions(self, start, n):
         return torch.arange(n)[None]
-
-
-@patient("cache-offset")
-class RotatedFull(Rotated):
-    """The new tokens have been counted before they are rotated."""
-
-    def positions(self, start, n):
-        return torch.arange(start, start + n)[None] + n * (start > 0)
