@@ -29,6 +29,10 @@ sincos-exchanged, chapter 09
 puts the cosine of a pair before its sine: harmless until weights are exchanged
 In: some time embeddings
 
+sincos-padding, chapter 09
+keeps a row of zeros for padding
+In: Fairseq
+
 sincos-2d, chapter 09
 has positions of an image: half of the numbers is that of the row, half that of the column
 In: MAE, SimpleViT, DiT
@@ -172,7 +176,12 @@ for _put, _named in ((in_turn, ()), (partial(torch.cat, dim=1), ("sincos-halves"
         Form(lambda a, b, put=_put: put((a.sin(), b.sin())), ("sincos-cosine",)),
         Form(lambda a, b, put=_put: put((a.sin(), 0 * b)), ("sincos-cosine",)),
     ]
-POSITIONS = (COUNT, BASE, EXPONENT, TABLE)
+
+PADDING = Step("padding", lambda form, state: {"made": form.run(state["made"])})
+PADDING.correct(lambda table: table)
+for _part in (slice(1, None), slice(-1)):
+    PADDING.variant("sincos-padding")(lambda t, part=_part: torch.cat([0 * t[:1], t[part]]))
+POSITIONS = (COUNT, BASE, EXPONENT, TABLE, PADDING)
 
 # ------- cut: images (b, c, H, W) -> n patches (b, n, p), with p = c * ph * pw
 

@@ -119,6 +119,8 @@ for _named, _make in {
     "sincos-halves sincos-exchanged": lambda n, e: halved(angles(n, e), e).roll(e // 2, dims=1),
     "sincos-start sincos-spaced sincos-halves": lambda n, e: as_tensor2tensor(n + 2, e)[2:],
     "sincos-start": lambda n, e: interleaved(n + 1, e)[1:],
+    "sincos-padding": lambda n, e: interleaved(n, e) * (torch.arange(n) > 0)[:, None],
+    " sincos-padding": lambda n, e: torch.cat([torch.zeros(1, e), interleaved(n, e)]),
 }.items():
     positions(variants=tuple(_named.split()), name=f"as_{_named}")(_make)
 
