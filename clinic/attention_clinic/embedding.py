@@ -70,8 +70,9 @@ def diagnose_embedding(
         patient = Patient(WHERE, given, call or (lambda m, images: m(images)))
         try:
             n = image[0] // patch[0] * (image[1] // patch[1])
-            images, y, more = _started(patient, (in_channels, *image), n)
-            report = with_more(_report(patient, images, y, (n, *patch)), [(id, "") for id in more])
+            images, y = _started(patient, (in_channels, *image))
+            report = _report(patient, images, y, (n, *patch))
+            report = with_more(report, [("dropout-eval", "")] * patient.resting)
             return learned(report, patient, lambda: patient.run(images), [images])
         except CallFailed as failed:
             raise patient.refusal(failed.error, (3, in_channels, *image)) from failed.error
@@ -94,27 +95,17 @@ def _held(module: object) -> dict[str, Tensor]:
     return {name: t for name, t in found.items() if t.is_floating_point()}
 
 
-def _started(patient: Patient, image: tuple[int, ...], n: int) -> tuple[Tensor, Tensor, list[str]]:
-    """Return images of a batch that runs, the output, and the mistakes that this shows."""
-    held = [t for t in _held(patient.module).values() if t.ndim == 3 and len(t) > 1]
-    insists = [len(t) for t in held if t.shape[1] in (1, n, n + 1)]
-    free = next(size for size in (3, 4, 5, 6, 7) if size not in insists)
-    failures = []
-    for size in (free, *insists, 1):  # 1 where what is held once is not repeated
-        try:
-            images = patient.tokens(size, *image)
-            ids = ["dropout-eval"] * patient.rest(images)
-            y = patient.run(images)
-        except CallFailed as failed:
-            failures.append(failed)
-            continue
-        if y.ndim != 3 or len(y) != size:
-            raise ValueError(
-                f"{WHERE}: {patient.name} must return (b, n, e), got a result of shape "
-                f"{tuple(y.shape)}. Say how to call it: call=lambda module, images: ..."
-            )
-        return images, y, ["param-batch-size"] * bool(failures) + ids
-    raise failures[0]
+def _started(patient: Patient, image: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+    """Return images (b, c, H, W) and the tokens that a module makes of them, (b, n, e)."""
+    images = patient.tokens(3, *image)
+    patient.rest(images)
+    y = patient.run(images)
+    if y.ndim != 3 or len(y) != len(images):
+        raise ValueError(
+            f"{WHERE}: {patient.name} must return (b, n, e), got a result of shape "
+            f"{tuple(y.shape)}. Say how to call it: call=lambda module, images: ..."
+        )
+    return images, y
 
 
 def _report(patient: Patient, images: Tensor, y: Tensor, sizes: tuple[int, int, int]) -> Report:
@@ -134,8 +125,6 @@ def _report(patient: Patient, images: Tensor, y: Tensor, sizes: tuple[int, int, 
                 if one.ids != ("sincos-base",):  # another base may be intended
                     detail = "; ".join(filter(None, (f"the fixed table {name}", one.detail)))
                     explanations.append(replace(one, detail=detail))
-    orders = [way.path.forms[0] for way in found.values() if patient.is_module]
-    orders = [order for order in orders if order.ids == ("patch-order",)][:1]
     checked = ["cutting", "order inside a patch"] + ["class token"] * (y.shape[1] > n)
     return Report(
         patient.name,
@@ -143,7 +132,6 @@ def _report(patient: Patient, images: Tensor, y: Tensor, sizes: tuple[int, int, 
         tuple(explanations),
         () if found else tuple(_failing(patient, images, y, sizes)),
         (", ".join(checked + ["positions"] * used),),
-        remarks=tuple(explain([BUGS["patch-order"]], detail=order.detail) for order in orders),
     )
 
 
@@ -163,7 +151,7 @@ def searched(
         return gap if gap <= limit else None
 
     none = torch.zeros(1, n + 1 + b, e, dtype=y.dtype)  # the others end in rows without numbers
-    tables = [F.pad(table, (0, 0, 0, 1 + b), value=nan) for table in _tables(held, n, e, b)]
+    tables = [F.pad(table, (0, 0, 0, 1 + b), value=nan) for table in _tables(held, n, e)]
     state = {
         "images": images,
         "sizes": sizes,
@@ -175,7 +163,7 @@ def searched(
             for norm in _norms(patient, p)
         ],
         "norms": [Form(norm) for norm in _norms(patient, e)],
-        "heads": [Form(join) for join in (_joins(held, e, b) if rows > n else [nn.Identity()])],
+        "heads": [Form(join) for join in (_joins(held, e) if rows > n else [nn.Identity()])],
         "tables": [Form(table) for table in (none, *tables)],
     }
     return simplest(EMBEDDING, state, difference)
@@ -200,21 +188,21 @@ def _projections(patient: Patient, p: int, e: int) -> list[tuple[Tensor, Tensor 
     return found
 
 
-def _joins(held: list[Tensor], e: int, b: int) -> Iterator[Join]:
+def _joins(held: list[Tensor], e: int) -> Iterator[Join]:
     """Yield what may put a class token before the patches, or after them."""
     for t in held:
-        if t.shape[-1:] == (e,) and t.numel() in (e, e * b) and t.shape[-2:-1] in ((), (1,)):
-            token = t.reshape(-1, 1, e)
+        if t.shape[-1:] == (e,) and t.numel() == e:
+            token = t.reshape(1, 1, e)
             yield lambda x, token=token: torch.cat([token.expand(len(x), -1, -1), x], dim=1)
             yield lambda x, token=token: torch.cat([x, token.expand(len(x), -1, -1)], dim=1)
 
 
-def _tables(held: list[Tensor], n: int, e: int, b: int) -> Iterator[Tensor]:
-    """Yield what may be a table of positions, as (1 or b, rows, e)."""
+def _tables(held: list[Tensor], n: int, e: int) -> Iterator[Tensor]:
+    """Yield what may be a table of positions, as (1, rows, e)."""
     for t in held:
         rows = t[None] if t.ndim == 2 else t
         rows = rows.transpose(0, 1) if rows.ndim == 3 and rows.shape[1] == 1 else rows
-        if rows.ndim == 3 and rows.shape[0] in (1, b) and rows.shape[2] == e and rows.shape[1] >= n:
+        if rows.ndim == 3 and rows.shape[0] == 1 and rows.shape[2] == e and rows.shape[1] >= n:
             yield rows
 
 

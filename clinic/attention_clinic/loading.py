@@ -180,21 +180,17 @@ class Comparison:
             failing.append("both give numbers, and not the same one everywhere")
         elif self._gap(self.result) is None:
             found = tuple(self._explained())
-            # what theirs holds in a place explains anything else that went wrong there, too
-            found = tuple(one for one in found if one.ids != ("loading-missing",)) or found
             failing += ["mine gives what theirs gives"] * (not found)
         name, notes = type(self.mine).__name__, (tuple(failing), tuple(checked), tuple(untried))
         return Report(name, not found and not failing, found, *notes, tolerance=self.limit)
 
     def _explained(self) -> Iterator[Explanation]:
         """Yield the bugs that, undone, give what theirs gives."""
-        values, held = self.values, isinstance(self.theirs, nn.Module)
-        theirs = {n: p.data for n, p in self.theirs.named_parameters()} if held else {}
         stated = stated_integers(self.mine, HEAD_NAMES) | stated_integers(self.theirs, HEAD_NAMES)
         evidence = "undone, yours gives exactly what theirs gives"
         for id, undo in LOADING:
-            for said, changed in undo(values, theirs, [*stated]):
-                gap = self._gap_of(values | changed)
+            for said, changed in undo(self.values, [*stated]):
+                gap = self._gap_of(self.values | changed)
                 if gap is not None:
                     yield replace(explain([BUGS[id]], gap, said), evidence=evidence)
                     break

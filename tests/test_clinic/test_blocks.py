@@ -11,11 +11,11 @@ from attention_clinic import diagnose_block
 
 KEPT = {
     *("residual-from-norm", "residual-missing", "residual-from-input", "residual-again"),
-    *("residual-from-context", "norm-order", "norm-missing", "norm-shared", "norm-doubled"),
+    *("norm-order", "norm-missing", "norm-shared", "norm-doubled"),
     *("norm-mixed", "part-shared", "context-mask-dropped", "activation-missing"),
-    *("activation-last", "activation-other", "gate-product", "layers-shared"),
+    *("activation-last", "activation-other", "layers-shared"),
     *("layers-same-init", "stack-last-only", "norm-bessel", "norm-axis", "norm-formula"),
-    *("norm-eps", "rms-mean", "rms-eps"),
+    *("norm-eps", "rms-eps"),
 }
 
 

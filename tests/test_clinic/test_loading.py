@@ -24,7 +24,7 @@ def test_bugs_get_their_names(case, given: str, e: int, h: int) -> None:
 
     def load(source: nn.Module) -> nn.Module:
         weights = convert(dict(source.state_dict()), e, h)
-        return loaded(mine(e, h), weights, strict="loading-missing" not in ids)
+        return loaded(mine(e, h), weights)
 
     if given == "as they are":
         for parameter in source.parameters():
@@ -52,7 +52,7 @@ def test_the_loaders_of_the_course_are_healthy(kind: str, tmp_path: Path) -> Non
 
 
 def right(theirs: nn.Module) -> nn.Module:
-    return loaded(MyGpt(24, 4), gpt(dict(theirs.state_dict())), strict=True)
+    return loaded(MyGpt(24, 4), gpt(dict(theirs.state_dict())))
 
 
 def test_a_function_or_a_result_will_do() -> None:
@@ -79,13 +79,14 @@ def test_a_function_or_a_result_will_do() -> None:
         lambda name, t: t.flip(0) if "q_proj.weight" in name else t,
         lambda name, t: t.half().float(),
         lambda name, t: 2 * t if name == "tokens.weight" else t,
+        lambda name, t: torch.randn(t.shape) if name == "head.weight" else t,
     ],
-    ids=["shuffled", "rounded", "doubled"],
+    ids=["shuffled", "rounded", "doubled", "never loaded"],
 )
 def test_what_is_not_known_gets_no_name(change) -> None:
     def load(theirs: nn.Module) -> nn.Module:
         weights = gpt(dict(theirs.state_dict()))
-        return loaded(MyGpt(24, 4), {n: change(n, t) for n, t in weights.items()}, strict=True)
+        return loaded(MyGpt(24, 4), {n: change(n, t) for n, t in weights.items()})
 
     report = diagnose_loading(load, their_gpt(24, 4))
     assert not report.explanations and report.failing == ("mine gives what theirs gives",), report

@@ -14,7 +14,6 @@ from patients.projections import ViewsNoOut
 
 from attention_clinic import BUGS, Report, diagnose
 from attention_clinic.report import PAGE, explain
-from utils.masking import causal_mask
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -95,15 +94,6 @@ def test_what_was_not_tried_is_noted() -> None:
     assert "without a mask" in report.checked[0]
     tried = diagnose(Views(24, 4), 4, mask=padding(0))
     assert tried.untried == () and "with the mask" in tried.checked[0]
-    nothing = diagnose(Views(24, 4), 4, mask=torch.ones(2, 1, 1, 5, dtype=torch.bool))
-    assert any("blocks something" in line for line in nothing.untried)
-
-
-def test_a_fix_speaks_of_true_as_its_caller_does() -> None:
-    later = ~causal_mask(5)
-    (found,) = diagnose(Views(24, 4), 4, mask=later, true_means="block").explanations
-    assert found.ids == ("mask-inverted",) and "may attend" not in found.fix
-    assert 'here True = blocked, as true_means="block" says' in found.fix
 
 
 @pytest.mark.parametrize(

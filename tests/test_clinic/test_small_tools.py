@@ -26,10 +26,10 @@ OWN = [case for case in CASES if case.examine.__module__ in TOOLS]
 POSITIONS, LOSS, EMBEDDING = TOOLS.values()
 ALL = (*POSITIONS.POSITIONS, *LOSS.LOSS, *EMBEDDING.EMBEDDING)
 NAMED = {step.name: step for step in reversed(ALL)}
-FOUND = {"base": "sincos-base", "table": "sincos-same", "place": "pos-one-row"}
+FOUND = {"base": "sincos-base", "place": "pos-one-row"}
 WRONG = [(step, form) for step in ALL for form in step.forms if form.ids]
 WRONG += [(NAMED[name], Form(nothing, (id,))) for name, id in FOUND.items()]
-SEEN = {"sincos-odd", "param-batch-size"}  # not by the numbers of a form
+SEEN = {"sincos-odd"}  # not by the numbers of a form
 
 
 def examine(case: Entry) -> Report:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from attention_clinic.attention.positions import read_turn
 from attention_clinic.attention.program import Lost, Program
@@ -18,7 +17,6 @@ from attention_clinic.behaviour.unused import (
     created_in_forward,
     dropout_findings,
     plain_findings,
-    reads_globals,
 )
 from attention_clinic.capture.module import CallFailed, same
 from attention_clinic.capture.run import Run
@@ -27,20 +25,15 @@ from attention_clinic.catalogue import BUGS, VARIANTS
 from attention_clinic.report import Explanation, Report, explain
 
 EVERYTHING = "projections, split, scale, softmax, weighted sum, join"
-LOWEST = float(torch.finfo(torch.float16).min)
 OUTSIDE = (
     "right where that layer is outside this module (out_proj=False says so), wrong where there is "
     "none (out_proj=True)"
-)
-BLOCKED = (
-    'agree on what True means; here True = blocked, as true_means="block" says, so mask where it '
-    "is True."
 )
 
 
 def examined(trial: Trial) -> Report:
     """Return the report on a module, for one way to call it."""
-    patient, x, context = trial.patient, trial.tokens(), trial.context()
+    x, context = trial.tokens(), trial.context()
 
     def run() -> Tensor:
         return trial.run(x, context)
@@ -49,10 +42,6 @@ def examined(trial: Trial) -> Report:
     if found is not None:
         return found
     y = run()
-    if not trial.crossed and same(y, trial.run(trial.tokens(seed=9))) and bool(y.isfinite().any()):
-        read = reads_globals(patient.original)
-        detail = f"forward reads {' and '.join(read)} from outside the module" if read else ""
-        return _simple(trial, "ignores-input", detail, "two inputs")
     _check_shape(trial, x, y)
     trial.meanings()  # refuses a mask of a wrong shape
     extra: list[Finding] = []
@@ -161,21 +150,13 @@ def _reported(trial: Trial, judged: Judgement, extra: list[Finding]) -> Report:
         return y if trial.mask is None else torch.stack([y, trial.run(x, context, masked=True)])
 
     judged.found += [*extra, *behaving(trial, run)]
-    held = patient.original.parameters() if isinstance(patient.original, nn.Module) else ()
-    half = any(t.dtype == torch.float16 for t in held)
-    if not judged.found and half and any(-torch.inf < value < LOWEST for value, _ in p.fills):
-        judged.found.append(("mask-fp16", ""))
     if not judged.found and p.empty_rows_differ:
         judged.found.append(("mask-row-empty", ""))
     missing = p.out == "none" and trial.h > 1 and not {"out-missing", "out-unused"} & {*judged.ids}
     if missing and trial.options.more.get("out_proj") is None:
         judged.remarks.append(("out-missing", OUTSIDE))
     words, table = checked(trial, p), tuple(p.table())
-    report = written(trial, judged, checked=words, untried=untried(trial, p), program=table)
-    if trial.options.true_means == "block":
-        fixes = [e.fix.replace(BUGS["mask-inverted"].fix, BLOCKED) for e in report.explanations]
-        fixed = [replace(e, fix=fix) for e, fix in zip(report.explanations, fixes, strict=True)]
-        report = replace(report, explanations=tuple(fixed))
+    report = written(trial, judged, checked=words, untried=untried(trial), program=table)
     own_call = trial.options.call is not None and not report.healthy
     if hasattr(patient.original, "examined") or own_call:
         return report
@@ -229,14 +210,12 @@ def checked(trial: Trial, p: Program) -> tuple[str, ...]:
     return ("; ".join(words),)
 
 
-def untried(trial: Trial, p: Program | None = None) -> tuple[str, ...]:
+def untried(trial: Trial) -> tuple[str, ...]:
     """Return what was not tried, in words."""
     mask, way = trial.mask, trial.patient.way
-    open_mask = p is not None and mask is not None and p.allow is None and bool(mask.bool().all())
     one_size = trial.options.size is None and mask is None and not trial.takes(1)
     words = {
         "a mask that blocks something: mask=... tries one": mask is None and way.blank is not None,
-        "a mask that blocks something: the given one blocks nothing": open_mask,
         "a different number of tokens, which it does not take": one_size,
         "a context of a different length, which it does not take": trial.same_length,
     }

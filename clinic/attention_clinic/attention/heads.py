@@ -220,8 +220,6 @@ def regrouped(p: Program, mixed: Tensor) -> Tensor:
     """Return weighted sums as (b, h, n, d) where a wrong split has them in a different order."""
     if p.split == "heads-as-tokens":
         return mixed.transpose(1, 2)
-    if p.split == "split-tokens":
-        return rearrange(mixed, "b h n e -> b 1 (h n) e")
     return rearrange(mixed, "n h b d -> b h n d") if p.split == "batch-first" else mixed
 
 

@@ -28,24 +28,19 @@ def read_turn(run: Run, p: Program) -> Turn | None:
         alike = alike and torch.allclose(one.frequencies, turn.frequencies, atol=CLOSE)
     if not alike:
         raise Lost("queries, keys or values are rotated differently")
-    if not turn.still and not turn.flat:
-        turn.offset = _offset(turn.frequencies, start - begin)
+    if not turn.still and not turn.flat and not _zero(start - begin):
+        raise Lost("queries and keys start at different angles")
     turn.values = bool(more)
     return turn
 
 
-def start_of(run: Run, side: Operand) -> int:
-    """Return the position that the first token of rotated queries has; or raise Lost."""
-    turn, start = _turn(run, side)
-    return _offset(turn.sign * turn.frequencies, start)
+def starts_at_zero(run: Run, side: Operand) -> bool:
+    """Return whether the first token of rotated queries has position 0; or raise Lost."""
+    return _zero(_turn(run, side)[1])
 
 
-def _offset(speeds: Tensor, apart: Tensor) -> int:
-    """Return by how many positions the angles of a query are ahead of those of a key."""
-    for offset in range(-8, 9):
-        if bool((_wrapped(apart - offset * speeds).abs() < CLOSE).all()):
-            return offset
-    raise Lost("queries and keys start at different angles")
+def _zero(angles: Tensor) -> bool:
+    return bool((_wrapped(angles).abs() < CLOSE).all())
 
 
 def _turn(run: Run, side: Operand) -> tuple[Turn, Tensor]:
@@ -70,7 +65,7 @@ def _turn(run: Run, side: Operand) -> tuple[Turn, Tensor]:
         speeds = torch.cat([one[2] for one in turns])
         start = torch.cat([one[3] for one in turns])
     sign = -1 if float(speeds.median()) < 0 else 1
-    return Turn(layout, 2 * len(speeds), d, sign, sign * speeds, 0, mixed, still, flat), start
+    return Turn(layout, 2 * len(speeds), d, sign, sign * speeds, mixed, still, flat), start
 
 
 def _table(run: Run, rotation: Rotation | None) -> tuple[Tensor, Tensor]:
@@ -112,16 +107,16 @@ def _angles(partner: Tensor, matrix: Tensor, rotated: Tensor) -> tuple[str, bool
     second = partner[first]
     a = torch.atan2(-matrix[:, first, 1], matrix[:, first, 0])
     b = torch.atan2(matrix[:, second, 1], matrix[:, second, 0])
-    mixed = not bool((_wrapped(a - b).abs() < CLOSE).all())
+    mixed = not _zero(a - b)
     if mixed:
         wide = torch.cat([a, b], 1) if layout == "halves" else torch.stack([a, b], -1).flatten(1)
         both = (wide[:, 0::2], wide[:, 1::2]) if layout == "halves" else wide.chunk(2, dim=1)
-        if not bool((_wrapped(both[0] - both[1]).abs() < CLOSE).all()):
+        if not _zero(both[0] - both[1]):
             raise Lost("the numbers of a pair are rotated by unknown angles")
         a = both[0]
     speeds = _wrapped(a[1] - a[0]) if len(a) > 1 else torch.zeros_like(a[0])
     places = torch.arange(len(a), dtype=a.dtype)[:, None]
-    if not bool((_wrapped(a[0] + places * speeds - a).abs() < CLOSE).all()):
+    if not _zero(a[0] + places * speeds - a):
         raise Lost("angles that do not grow with the position")
     return layout, mixed, speeds, a[0]
 
@@ -139,11 +134,11 @@ def bias_variant(p: Program) -> str:
     shown = torch.ones_like(bias, dtype=torch.bool) if p.allow is None else p.allow
     if not torch.allclose(bias * shown, bias[:1].expand_as(bias) * shown, atol=1e-9):
         raise Lost("a bias that differs between samples")
-    if p.bias_learned:
-        own = bias.diagonal(dim1=2, dim2=3)[..., None]
-        if p.allow is None and p.square and bool((torch.isclose(bias, own) | p.past).all()):
-            raise Lost("a bias that is the same for a token and all later ones")
-        return "relative-bias" if _by_offset(bias[0], shown[0]) else "position-bias"
+    own = bias.diagonal(dim1=2, dim2=3)[..., None]
+    if p.allow is None and p.square and bool((torch.isclose(bias, own) | p.past).all()):
+        raise Lost("a bias that is the same for a token and all later ones")
+    if p.bias_learned and _by_offset(bias[0], shown[0]):
+        return "relative-bias"
     raise Lost("an unknown bias")
 
 

@@ -34,7 +34,6 @@ class Turn:
     head_dim: int  # d
     sign: int  # 1, or -1 for a rotation backwards
     frequencies: Tensor  # angle of each pair from one position to the next, (width / 2,)
-    offset: int = 0  # positions of a query beyond those of a key of the same token
     mixed: bool = False  # whether the two numbers of a pair have different angles
     still: bool = False  # whether all tokens are rotated by the same angle
     flat: bool = False  # whether all heads are rotated together, before the split
@@ -79,7 +78,7 @@ class Program:
     idle_layers: bool = False  # whether layers of their shape are never used
     turn: Turn | None = None  # rotary positions
     declares_rotation: bool = False  # whether the module holds rotary tables and rotates nothing
-    misspaced: str | None = ""  # the formula of wrong rotary frequencies
+    misspaced: bool = False  # whether the rotary frequencies are wrong
 
     split: str = ""  # how heads are split
     layers: str = ""  # how layers are shared by heads
@@ -89,7 +88,6 @@ class Program:
     factor: float = 1.0  # multiplies the scores
     factors: tuple[float, ...] = ()  # constants whose product it is
     holds_scale: bool = False  # whether the module holds a factor that it does not use
-    rounded: bool = False  # whether the scores are rounded
     bias: Tensor | None = None  # added to the scores, (b, h, i, j)
     bias_learned: bool = False  # whether it is made from parameters
     allow: Tensor | None = None  # which key each query may attend to, (b, h, i, j), None for all
@@ -113,7 +111,7 @@ class Program:
     def own_dim(self) -> int:
         """The width of a head that the scores should be divided by the root of."""
         narrow = self.d // self.h
-        wide = self.split in ("heads-not-split", "split-tokens")
+        wide = self.split == "heads-not-split"
         return narrow if wide and math.isclose(self.factor, narrow**-0.5, rel_tol=1e-5) else self.d
 
     @property

@@ -16,7 +16,7 @@ from attention_clinic.capture.run import Run, varies
 HIDDEN = -1e3  # a masked score is at most this
 ELEMENTWISE = {
     *("mul", "div", "add", "sub", "rsub", "masked_fill", "where", "neg", "exp", "clamp"),
-    *("clamp_min", "clamp_max", "nan_to_num", "floor_divide", "floor", "round", "alias", "tril"),
+    *("clamp_min", "clamp_max", "nan_to_num", "alias", "tril"),
     *("maximum", "minimum", "triu", "native_dropout", "scatter"),
 }
 PLAIN = ("alias", "nan_to_num", "native_dropout")
@@ -173,7 +173,7 @@ def _softmax(run: Run, ids: Tensor, makers: list[int]) -> tuple[Tensor, Tensor]:
 
 def _fold(run: Run, p: Program, ops: list[Op], arranged: Arrange) -> bool:
     """Fill the fields from scores to weights; return whether the sums of a softmax are missing."""
-    exponent = late = False
+    exponent = False
     for op in reversed(ops):
         other = next((a for k, a in enumerate(op.args) if k != op.main and a is not None), None)
         value = run.number(other) if other is not None else None
@@ -187,25 +187,20 @@ def _fold(run: Run, p: Program, ops: list[Op], arranged: Arrange) -> bool:
         elif op.name == "div" and isinstance(other, Tensor) and not fixed and exponent:
             p.axes, exponent = _axes(arranged(other)), False
         elif op.name == "sub" and isinstance(other, Tensor) and not fixed and p.axes is None:
-            late = True  # the maximum, before exp
+            continue  # the maximum, before exp
         elif op.name == "mul" and fixed and run.is_binary(other):
             _hide(p, arranged(run.values[other] == 1), 0.0, "multiply")
-        elif op.name in ("mul", "div", "floor_divide") and value:
+        elif op.name in ("mul", "div") and value:
             if fixed and run.learned(other) and len(other.unique()) > 1:
                 raise Lost("a learned factor of the scores")
             _multiply(p, value if op.name == "mul" else 1 / value)
-            p.rounded |= op.name == "floor_divide"
         elif op.name in ("add", "sub") and fixed and p.axes is None:
             sign = -1 if op.name == "sub" else 1
             _add(run, p, other, arranged(run.values[other]) * sign)  # type: ignore[index]
         elif op.name in ("masked_fill", "where"):
             _fill(run, p, op, arranged)
-        elif op.name in ("floor", "round") and p.axes is None:
-            p.rounded = True
         elif op.name not in PLAIN and (op.name not in ("add", "sub") or isinstance(other, Tensor)):
             raise Lost(f"between scores and weights: {op.name}")
-    if late and p.axes is None and not exponent:
-        raise Lost("a difference from the maximum without exp")
     return exponent
 
 

@@ -20,7 +20,7 @@ from attention_clinic.catalogue.joining import CONTEXT, MERGE, OUTPUT
 from attention_clinic.catalogue.masks import FAR, FILL, RULE
 from attention_clinic.catalogue.projections import ACTIVATION, GROUPS, HEADS, SOURCES, SPLIT
 from attention_clinic.catalogue.rotary import TURN, misspaced
-from attention_clinic.catalogue.scores import MIX, ROUND, SCALE, SOFTMAX, close
+from attention_clinic.catalogue.scores import MIX, SCALE, SOFTMAX, close
 
 ROTARY_WORDS = ("rotary", "rope", "inv_freq", "freqs_c")
 SCALE_WORDS = ("scal", "sqrt", "temper", "norm_fact")
@@ -58,9 +58,10 @@ def complete(trial: Trial, run: Run, p: Program, whole: Run) -> None:
         sides = (int(run.token[p.sides[s].ids[0, 0, 0]]) >= run.context[0] for s in "qkv")
         p.made_from = "".join("c" if one else "x" for one in sides)
     if p.turn is not None and not p.turn.still:
-        p.misspaced = misspaced(p.turn, p.e, frozenset(_numbers(trial)))
-        if p.misspaced is None:
+        spaced = misspaced(p.turn, p.e, frozenset(_numbers(trial)))
+        if spaced is None:
             raise Lost("unknown rotary frequencies")
+        p.misspaced = spaced
     p.declares_rotation = p.turn is None and _declares_rotation(trial)
     values = (getattr(trial.patient.original, name, None) for name in KV_NAMES)
     stated = trial.options.more.get("num_kv_heads")
@@ -155,7 +156,6 @@ FIELDS: tuple[tuple[Step, Callable[[Program], bool]], ...] = (
     (GROUPS, lambda p: not p.groups),
     (TURN, lambda p: p.turn is None and not p.declares_rotation),
     (SCALE, _scaled),
-    (ROUND, lambda p: not p.rounded),
     (RULE, lambda p: any(p.allows(rule) for rule in p.rules)),
     (FILL, lambda p: all(how in ("fill", "add") and value <= FAR for value, how in p.fills)),
     (SOFTMAX, lambda p: p.axes == (3,) or (p.axes == () and p.sizes[3] == 1)),
@@ -179,7 +179,7 @@ def judge(p: Program) -> Judgement:
         bugs = [form for form in fitting if form.ids]
         turn, odd = p.turn, False
         if step is TURN and turn is not None:
-            odd = turn.mixed or turn.flat or turn.values or turn.offset != 0 or bool(p.misspaced)
+            odd = turn.mixed or turn.flat or turn.values or p.misspaced
         odd |= step is OUTPUT and bool(p.out_activation)
         if (odd and not bugs) or (not fitting and step.name not in OPTIONAL):
             raise Lost(f"{step.name} is not understood")
@@ -234,8 +234,7 @@ def prove(run: Run, p: Program, judged: Judgement, tolerance: float) -> float:
     form = judged.forms
     q, k, v = (p.numbers[name] for name in "qkv")
     inner = p.sides["q"].factor * p.sides["k"].factor
-    raw = q @ k.mT / inner
-    scores = form["rounding"].run(form["scale"].run(raw, p))
+    scores = form["scale"].run(q @ k.mT / inner, p)
     scores = scores if p.bias is None else scores + p.bias
     weights = _weights(p, form, p.fills, scores) * p.after
     mixed = regrouped(p, form["weighted sum"].run(weights, v))

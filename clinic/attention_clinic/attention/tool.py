@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from attention_clinic.attention.examine import examined
 from attention_clinic.attention.operands import layer_names, read_operand
-from attention_clinic.attention.positions import start_of
+from attention_clinic.attention.positions import starts_at_zero
 from attention_clinic.attention.program import Lost
 from attention_clinic.capture.calling import (
     BLANKS,
@@ -195,7 +195,7 @@ def with_cache(trial: Trial, report: Report) -> Report:
         try:
             side = read_operand(run, queries)
             late = side.rotation is not None and int(run.token[side.ids].min()) == cut
-            again = late and start_of(run, side) == 0
+            again = late and starts_at_zero(run, side)
         except Lost:
             continue
         if again:
@@ -242,9 +242,7 @@ class WithLayers(nn.Module):
     def _joined(self, t: Tensor, x: Tensor) -> Tensor:
         """Return a result of the kernel as (b, n, h * d)."""
         b, n, _ = x.shape
-        if t.shape[:2] == (b, n) and t.ndim == 3:
-            return t
-        if t.ndim == 4 and t.shape[:2] == (b, n):
+        if t.shape[:2] == (b, n):
             return t.flatten(2)
         return rearrange(t, "b h n d -> b n (h d)", h=self.num_heads)
 

@@ -113,13 +113,6 @@ def created_in_forward(patient: Patient, run: Call) -> list[str]:
     return list(kinds)
 
 
-def reads_globals(module: nn.Module | Callable[..., Any]) -> list[str]:
-    """Return the names of the tensors outside the module that `forward` reads."""
-    function = inspect.unwrap(type(module).forward if isinstance(module, nn.Module) else module)
-    names = function.__code__.co_names if isinstance(function, FunctionType) else ()
-    return [name for name in names if isinstance(function.__globals__.get(name), Tensor)]
-
-
 def plain_findings(patient: Patient, run: Call) -> list[tuple[str, str]]:
     """Return the bug of what a run reads and no optimizer gets, with a detail; [] for none."""
     for name in patient.listed:

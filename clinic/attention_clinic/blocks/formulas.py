@@ -31,9 +31,7 @@ class Norm:
     layer: bool = True  # whether it is a LayerNorm
 
 
-def by_event(
-    run: Run, ids: Tensor, makers: list[int], classes: dict[str, str]
-) -> tuple[Tensor, Norm] | None:
+def by_event(run: Run, ids: Tensor, makers: list[int]) -> tuple[Tensor, Norm] | None:
     """Return the source of PyTorch's layer norm with this result (b, n, e), and what it does."""
     event = run.events[makers[0]]
     if len(makers) != 1 or event.out.shape != event.args[0].shape:
@@ -45,9 +43,7 @@ def by_event(
     seen = group[ids]
     weights = frozenset(run.name(t) for t in event.args[2:4] if isinstance(t, Tensor))
     norm = Norm(eps=float(event.args[4]), weights=weights)
-    if any("rms" in classes.get(name, "").lower() for name in weights):
-        norm = replace(norm, ids=("rms-mean",), detail="it is LayerNorm")
-    elif size != ids.shape[2] or varies(seen, 2):
+    if size != ids.shape[2] or varies(seen, 2):
         axes = tuple(a for a in range(3) if ids.shape[a] > 1 and not varies(seen, a))
         norm = replace(norm, ids=("norm-axis",), detail=AXES.get(axes, ""))
     return lookup[ids], norm
@@ -63,13 +59,8 @@ class _Trail:
     names: frozenset[str] = frozenset()
 
 
-def by_hand(
-    run: Run, ids: Tensor, tolerance: float, classes: dict[str, str]
-) -> tuple[Tensor, Norm] | None:
-    """Return the source of a norm written by hand with this result (b, n, e), and what it does.
-
-    It is None for other numbers; `classes` has the class of the part that holds each parameter.
-    """
+def by_hand(run: Run, ids: Tensor, tolerance: float) -> tuple[Tensor, Norm] | None:
+    """Return the source of a norm written by hand with this result (b, n, e), and what it does."""
     result = run.values[ids]
     trail = _Trail(torch.ones_like(result), torch.zeros_like(result))
     eps, at, sources = [0.0], ids, []
@@ -82,17 +73,12 @@ def by_hand(
             sources.append((at, replace(trail)))
     for source, found in reversed(sources):
         weigh: Callable[[Tensor], Tensor] = lambda t, w=found: w.times * t + w.plus  # noqa: E731
-        called = next((classes[name] for name in sorted(found.names) if name in classes), "")
-        tried = list(dict.fromkeys(eps))
-        fit = fitting(run.values[source], result, tried, weigh, called, tolerance)
+        fit = fitting(run.values[source], result, list(dict.fromkeys(eps)), weigh, tolerance)
         if fit is None:
             continue
         form, one = fit
-        variants, bugs, detail = form.variants, form.ids, form.detail
-        if form is NORM.reference and "rms" in called.lower():
-            bugs, detail = ("rms-mean",), "it is LayerNorm"
-        layer = not bugs and "rms-norm" not in variants
-        return source, Norm(bugs, detail, variants, one, found.names, layer)
+        layer = form is NORM.reference
+        return source, Norm(form.ids, form.detail, form.variants, one, found.names, layer)
     return None
 
 
@@ -180,7 +166,7 @@ class Feed:
     """What a feed-forward does."""
 
     activation: str  # "" for a function without a name, "none" for none
-    gated: str  # "", "gated", "gate-second" or "gate-product"
+    gated: str  # "", "gated" or "gate-second"
     last: bool  # whether an activation comes after the last layer
     width: int  # between its layers
 
@@ -220,8 +206,6 @@ def _function(run: Run, ids: Tensor, source: Tensor) -> tuple[str, str, list[Ten
         up, other = given[::-1] if first else given
         packed = run.makers(products[0]) == run.makers(products[1])  # one layer makes both
         for name, function in ACTIVATIONS.items():
-            if equal(function(up * other)):
-                return name, "gate-product", products
             if equal(function(up) * other):
                 return name, "gated", products
             if equal(up * function(other)):

@@ -87,13 +87,7 @@ def _recorded(trial: Trial, number: int) -> Stream:
         tape, y = recorded(lambda: trial.run(*kept), [*given, *patient.module.named_parameters()])
     except (CallFailed, TooLong) as failed:
         raise Lost("a run that is too long") from failed
-    classes = {
-        f"{path}.{name}" if path else name: type(part).__name__
-        for path, part in patient.module.named_modules()
-        for name, _ in part.named_parameters(recurse=False)
-    }
-    tolerance = max(patient.tolerance, 1e-9)
-    return Stream(Whole(tape, y), (b, n, trial.e, j, trial.c), tolerance, classes)
+    return Stream(Whole(tape, y), (b, n, trial.e, j, trial.c), max(patient.tolerance, 1e-9))
 
 
 def _idle_part(trial: Trial, stream: Stream) -> Finding | None:
@@ -174,9 +168,7 @@ def _judge_feed(feed: Feed, asked: Asked, verdict: Judgement) -> None:
     elif asked.activation not in (None, feed.activation):
         words = f"it is {feed.activation}, not {asked.activation}"
         verdict.found.append(("activation-other", words))
-    if feed.gated == "gate-product":
-        verdict.found.append(("gate-product", ""))
-    elif feed.gated:
+    if feed.gated:
         verdict.variants += ["gated", *(["gate-second"] if feed.gated == "gate-second" else [])]
     verdict.variants += ["quick-gelu"] * (feed.activation == "quick-gelu")
     if asked.mlp_dim not in (None, feed.width):

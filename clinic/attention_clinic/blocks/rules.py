@@ -131,8 +131,6 @@ def _skip(stream: Stream, chain: list[Node], skips: list[Node]) -> tuple[str, in
             return "at", places[0]
         if stream.begins(skips[0]):
             return "residual-from-input", 0
-        if _through_norms(skips[0])[1] is stream.context:
-            return "residual-from-context", 0
     if len(skips) == 2 and min(places) >= 0:
         return "residual-again", 0
     raise Lost("a residual from another place")

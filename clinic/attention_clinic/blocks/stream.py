@@ -118,12 +118,11 @@ class Stream:
         run: of the block.
         sizes: b, n, e, and j, c of the context.
         tolerance: the largest difference that counts as equal.
-        names: class of the part that holds each parameter.
     """
 
-    def __init__(self, run: Whole, sizes: tuple[int, ...], tolerance: float, names: dict) -> None:
+    def __init__(self, run: Whole, sizes: tuple[int, ...], tolerance: float) -> None:
         b, n, e, j, c = sizes
-        self.run, self.shape, self.tolerance, self.names = run, (b, n, e), tolerance, names
+        self.run, self.shape, self.tolerance = run, (b, n, e), tolerance
         self.memo: dict[tuple[int, int], tuple[Tensor, Node]] = {}
         bounds = {name: pair for name, *pair in run.tape.given if name in ("x", "context")}
         self.context_shape = (b, j, c)
@@ -184,7 +183,7 @@ class Stream:
             return None
         name = names.pop()
         if name == "native_layer_norm":
-            normed = by_event(self.run, ids, makers, self.names)
+            normed = by_event(self.run, ids, makers)
             return None if normed is None else Node("norm", ids, [self.node(normed[0])], normed[1])
         args = arguments(self.run, ids, makers)
         held = [a for a in args if isinstance(a, Tensor) and self.run.depends(a)]
@@ -201,7 +200,7 @@ class Stream:
             found = self.plain(held[0])
             if found is not None and self.begins(found):  # positions, for example
                 return Node("shift", ids, [found])
-        hand = by_hand(self.run, ids, self.tolerance, self.names)
+        hand = by_hand(self.run, ids, self.tolerance)
         if hand is not None:
             return Node("norm", ids, [self.node(hand[0])], hand[1])
         divided = name == "div" and held and args[0] is held[0]

@@ -40,11 +40,6 @@ residual-again, chapter 06
 adds the stream twice: the part adds it, and the code around the part adds it again
 Fix: one residual for each part: in the part, or around it.
 Seen: Mayukhdeb/tiny-transformer
-
-residual-from-context, chapter 10
-adds the context where the block's own tokens belong: its stream is lost
-Fix: the residual of a cross-attention is the stream of its queries: x + attention(x, context).
-Seen: ZhengkunTian/Speech-Tranformer-Pytorch
 """)
 
 RESIDUAL = Step("residual")
@@ -53,7 +48,6 @@ RESIDUAL.wrong("residual-from-norm")(lambda x, norm, part: norm(x) + part(norm(x
 RESIDUAL.wrong("residual-missing")(lambda x, norm, part: part(norm(x)))
 RESIDUAL.wrong("residual-from-input")(lambda x, norm, part, start: start + part(norm(x)))
 RESIDUAL.wrong("residual-again")(lambda x, norm, part: x + (x + part(norm(x))))
-RESIDUAL.wrong("residual-from-context")(lambda x, norm, part, context: context + part(norm(x)))
 
 # ---------------------------------------------------------------------------- where norms are
 
@@ -64,12 +58,6 @@ NORMS = Step("norms")
 def pre_norm(x: Tensor, norms: Pair, parts: Pair) -> Tensor:
     x = x + parts[0](norms[0](x))
     return x + parts[1](norms[1](x))
-
-
-@NORMS.correct
-def post_norm(x: Tensor, norms: Pair, parts: Pair) -> Tensor:
-    x = norms[0](x + parts[0](x))
-    return norms[1](x + parts[1](x))
 
 
 variant("""
@@ -85,17 +73,6 @@ parallel, chapter 13
 runs attention and feed-forward in parallel: both read the stream that enters the block
 In: GPT-J, GPT-NeoX, Falcon, Phi, PaLM, ViT-22B
 """)
-
-
-@NORMS.variant("norm-of-part")
-def norm_of_part(x: Tensor, norms: Pair, parts: Pair) -> Tensor:
-    x = x + norms[0](parts[0](x))
-    return x + norms[1](parts[1](x))
-
-
-@NORMS.variant("parallel")
-def parallel(x: Tensor, norms: Pair, parts: Pair) -> Tensor:
-    return x + parts[0](norms[0](x)) + parts[1](norms[1](x))
 
 
 bug("""
@@ -196,11 +173,6 @@ activation-other, chapter 06
 uses a different activation than announced
 Fix: use the activation that the weights were trained with.
 Seen: PaddlePaddle/PaddleNLP#1048; timeseriesAI/tsai#361
-
-gate-product, chapter 13
-applies the activation to the product of gate and value, not to the gate
-Fix: close the bracket earlier: activation(gate(x)) * up(x).
-Seen: Nijikadesu/breakdown-minimind#3; devvrit/matformer#4
 """)
 
 FEED = Step("feed-forward")
@@ -216,10 +188,6 @@ ACTIVATIONS: dict[str, Part] = {
     "quick-gelu": lambda t: t * torch.sigmoid(1.702 * t),
     "tanh": torch.tanh,
     "sigmoid": torch.sigmoid,
-    "leaky-relu": F.leaky_relu,
-    "elu": F.elu,
-    "mish": F.mish,
-    "softplus": F.softplus,
     "relu-squared": lambda t: F.relu(t).square(),
 }
 

@@ -94,7 +94,7 @@ def with_more(report: Report, more: Sequence[tuple[str, str]]) -> Report:
 
 
 def always(state: Any) -> bool:
-    """Return True: a form that applies, or counts as a mistake, in every state."""
+    """Return True: a form that applies in every state."""
     return True
 
 
@@ -110,12 +110,7 @@ class Form:
     ids: tuple[str, ...] = ()  # the bugs that it makes, () for a correct form
     detail: str = ""  # a fact beyond the words of its bugs
     applies: Callable[[Any], bool] = always  # whether it is possible, given what was read or made
-    counts: Callable[[Any], bool] = always  # whether it is a mistake in this state, or correct
     variants: tuple[str, ...] = ()  # names of a correct form, () for the plain one
-
-    def mistakes(self, state: Any) -> tuple[str, ...]:
-        """Return the bugs that count in this state."""
-        return self.ids if self.ids and self.counts(state) else ()
 
 
 def nothing(state: State) -> Iterable[Form]:
@@ -151,12 +146,11 @@ class Step:
         id: str,
         applies: Callable[[Any], bool] = always,
         detail: str = "",
-        counts: Callable[[Any], bool] = always,
     ) -> Enter:
         """Add a wrong form of a bug of the catalogue."""
         if id not in BUGS:
             raise ValueError(f"wrong: id must be in BUGS, got id={id!r}. Add it first.")
-        return self._enter(ids=(id,), detail=detail, applies=applies, counts=counts)
+        return self._enter(ids=(id,), detail=detail, applies=applies)
 
     def _enter(self, **about: Any) -> Enter:
         def enter(run: Callable[..., Any]) -> Callable[..., Any]:
@@ -180,12 +174,11 @@ class Path:
     detail: str = ""
     variants: tuple[str, ...] = ()
 
-    def then(self, form: Form, ids: tuple[str, ...]) -> Path:
+    def then(self, form: Form) -> Path:
         """Return the path with one more form."""
-        said = form.detail if ids else ""
-        detail = "; ".join(filter(None, (self.detail, said)))
-        named = () if ids else form.variants
-        return Path((*self.forms, form), (*self.ids, *ids), detail, (*self.variants, *named))
+        detail = "; ".join(filter(None, (self.detail, form.detail)))
+        variants = (*self.variants, *form.variants)
+        return Path((*self.forms, form), (*self.ids, *form.ids), detail, variants)
 
 
 def paths(
@@ -197,14 +190,13 @@ def paths(
         if mistakes == 0:
             yield path, state
         return
-    for form in (*steps[0].forms, *steps[0].found({**state, "left": mistakes})):
-        ids = form.mistakes(state) if form.applies(state) else None
-        if ids is None or len(ids) > mistakes:
+    for form in (*steps[0].forms, *steps[0].found(state)):
+        if len(form.ids) > mistakes or not form.applies(state):
             continue
         made = steps[0].apply(form, state)
         if made is not None:
-            after = path.then(form, ids)
-            yield from paths(steps[1:], {**state, **made}, mistakes - len(ids), after)
+            left = mistakes - len(form.ids)
+            yield from paths(steps[1:], {**state, **made}, left, path.then(form))
 
 
 def replay(steps: Sequence[Step], forms: Sequence[Form], state: State) -> State | None:
@@ -242,10 +234,10 @@ def simplest(
     """
     found: dict[tuple[str, ...], Found] = {}
     for total in range(most + 1):
-        for path, made in paths(steps, {**state, "total": total}, total):
+        for path, made in paths(steps, state, total):
             if path.ids in found:
                 continue
-            gap = difference({**made, "forms": path.forms})
+            gap = difference(made)
             if gap is not None:
                 found[path.ids] = Found(path, made, gap)
                 if not path.ids:

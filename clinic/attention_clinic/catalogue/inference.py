@@ -1,7 +1,7 @@
 """What loading weights, and later calls with a cache, get wrong.
 
-A bug of loading is undone: its function yields changes of the values of my model, given those of
-both and possible numbers of heads. Layers are found by the shapes of their tensors.
+A bug of loading is undone: its function yields changes of the values of my model, given possible
+numbers of heads. Layers are found by the shapes of their tensors.
 
 A form of caching changes the calls of a plan, which is put into the model's own run on the whole
 sequence: wherever scores are made or values are summed, the rows of new tokens are replaced by what
@@ -11,10 +11,9 @@ token get the same result from every attention.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, combinations, permutations, product
+from itertools import chain, combinations, permutations
 from typing import Any
 
 import torch
@@ -22,11 +21,10 @@ from einops import rearrange
 from torch import Tensor
 
 from attention_clinic.capture.tape import TorchDispatchMode
-from attention_clinic.catalogue.forms import Form, State, Step, always, bug
+from attention_clinic.catalogue.forms import Form, State, Step, bug
 
 Values = Mapping[str, Tensor]
 Changes = Iterator[tuple[str, dict[str, Tensor]]]  # what is said, and the values that change
-MASKED = -1e6  # scores below are those of masked keys
 ATEN = torch.ops.aten
 
 
@@ -71,30 +69,11 @@ of GPT-2 (in, out)), never by whether the shape fits.
 Seen: vllm-project/vllm#44113; lablup/mlxcel#926; nntile/nntile#402""")
 
 
-def transposed(mine: Values, theirs: Values, heads: list[int]) -> Changes:
+def transposed(mine: Values, heads: list[int]) -> Changes:
     """Yield the square matrices of one kind, and all of them."""
     groups = by_kind(n for n, t in mine.items() if t.ndim == 2 and t.shape[0] == t.shape[1])
     for names in (*groups, [*chain(*groups)]):
         yield ", ".join(dict.fromkeys(map(kind, names))), {name: mine[name].T for name in names}
-
-
-bug("""loading-exchanged, chapter 15
-holds weights of one part in another part of the same shape
-Fix: write the names of both models next to each other, ours and theirs, and load by that table.
-Seen: NVIDIA-NeMo/Megatron-Bridge#4200; NVIDIA-NeMo/Speech#11951; b4rtaz/distributed-llama#52""")
-
-
-def exchanged(mine: Values, theirs: Values, heads: list[int]) -> Changes:
-    """Yield two parts of one shape, or three of one parent."""
-    found = parts(mine)
-    three = [(a, *two) for a, *rest in siblings(mine, 3) for two in permutations(rest)]
-    for order in (*combinations(found, 2), *three):
-        leaves = [found[part] for part in order]
-        shapes = [[(n, len(own), mine[own[0]].shape) for n, own in p.items()] for p in leaves]
-        if shapes.count(shapes[0]) == len(order):
-            places = [list(chain(*part.values())) for part in leaves]
-            pairs = zip(chain(*places), chain(*places[1:], places[0]), strict=True)
-            yield " and ".join(order), {name: mine[other] for name, other in pairs}
 
 
 bug("""loading-packed, chapter 15
@@ -105,7 +84,7 @@ Seen: sgl-project/sglang#40127; sgl-project/sglang#24321; huggingface/transforme
 huggingface/transformers#21519; awslabs/slapo#46""")
 
 
-def packed(mine: Values, theirs: Values, heads: list[int]) -> Changes:
+def packed(mine: Values, heads: list[int]) -> Changes:
     """Yield other orders of the thirds of one matrix, and of three cut from one by head."""
     for part, leaves in parts(mine).items():
         names = list(chain(*leaves.values()))
@@ -125,7 +104,7 @@ def packed(mine: Values, theirs: Values, heads: list[int]) -> Changes:
             yield said, dict(zip(chain(*triples), chain(*cut), strict=True))
 
 
-def rotated(mine: Values, theirs: Values, heads: list[int]) -> Changes:
+def rotated(mine: Values, heads: list[int]) -> Changes:
     """Yield queries and keys whose rows rotate in other pairs."""
     found = parts(mine)
     for two in siblings(mine, 2):
@@ -141,89 +120,23 @@ def rotated(mine: Values, theirs: Values, heads: list[int]) -> Changes:
                     yield said, {name: change(mine[name]) for name in names}
 
 
-bug("""loading-missing, chapter 15
-holds values that are not those of the other model: some tensors were never loaded, or twice
-Fix: load with strict=True and a table of names in which every tensor occurs once; tie the head to
-the embedding where theirs is tied.
-Seen: vllm-project/vllm#53020; tinygrad/tinygrad#13796; huggingface/transformers#43429;
-huggingface/transformers#40253; pytorch/examples#1029""")
-
-
 def one_number(value: Tensor) -> bool:
     """Return whether all numbers of a tensor are the same."""
     return value.numel() > 1 and bool((value == value.flatten()[0]).all())
 
 
-def _layouts(values: Values) -> dict[str, Tensor]:
-    """Return the tensors, the thirds of those that may be packed, and all of them transposed."""
-    found = dict(values)
-    for name, t in values.items():
-        for axis in range(t.ndim if t.ndim < 3 else 0):
-            if t.shape[axis] == 3 * t.shape[1 - axis] if t.ndim == 2 else len(t) % 3 == 0:
-                found |= {f"{name}[{i}]": third for i, third in enumerate(t.chunk(3, dim=axis))}
-    return found | {f"{name}.T": t.T for name, t in found.items() if t.ndim == 2}
-
-
-def _rearranged(value: Tensor, other: Tensor) -> bool:
-    """Return whether a tensor was made from another: reordered, shifted, scaled or rounded."""
-    if value.numel() != other.numel() or value.numel() < 3 or one_number(value):
-        return False
-    one, two = ((t - t.mean()) / (t.std() + 1e-30) for t in (value.flatten(), other.flatten()))
-    return torch.allclose(one.sort().values, two.sort().values, atol=1e-2)
-
-
-def missing(mine: Values, theirs: Values, heads: list[int]) -> Changes:
-    """Yield tensors of theirs for those of mine that hold none, or one that others hold, too."""
-    held = _layouts(theirs)
-    owned = {
-        name: [n for n, t in held.items() if t.shape == value.shape and torch.allclose(t, value)]
-        for name, value in mine.items()
-    }
-    claims = Counter(n for name, own in owned.items() if not one_number(mine[name]) for n in own)
-    for names in by_kind(mine):
-        strangers = [mine[name] for name in names if not owned[name]]
-        if all(owned[name] and claims[owned[name][0]] < 2 for name in names) or any(
-            _rearranged(*pair) for pair in product(strangers, held.values())
-        ):
-            continue  # they were loaded, and may be in a different order
-        for others in sorted(by_kind(held), key=lambda others: claims[others[0]]):
-            if [mine[name].shape for name in names] == [held[n].shape for n in others]:
-                made = {name: held[n] for name, n in zip(names, others, strict=True)}
-                yield f"{kind(names[0])}; theirs is {kind(others[0])}", made
-
-
 LOADING = (
     ("loading-transposed", transposed),
-    ("loading-exchanged", exchanged),
     ("loading-packed", packed),
     ("rotary-convention", rotated),
-    ("loading-missing", missing),
 )
 
-bug("""cache-offset, chapter 16
-counts the positions of new tokens from a different number than the cache holds
-Fix: count from the number of tokens that came before, the same number in every layer: read it
-before the new tokens go into the cache, and not from a cache that was cut to a window.
-Seen: ml-explore/mlx-lm#1702; lucidrains/rotary-embedding-torch#11; rajveer43/VeloxQuant-MLX#138""")
 bug("""cache-mask-corner, chapter 16
 lets new token i attend to keys 0 to i, as if no token came before: the causal mask has not grown
 Fix: start the rows of new tokens at their position: causal_mask(start + n)[start:]. is_causal=True
 is correct only for as many queries as keys.
 Seen: hyprstream/hyprstream#1521; pytorch/executorch#21749; pytorch/executorch#22443;
 gittensor-ai-lab/sparkinfer#3; wenyuchen96/transformer""")
-bug("""cache-window-cut, chapter 16
-cuts keys and values to the window before the first queries of the call have read them
-Fix: let the queries read the kept keys and all new ones, under the mask of the window, and cut
-after that: n new tokens need the window - 1 keys before them as well.
-Seen: rasbt/LLMs-from-scratch#1013; pytorch/executorch#20346""")
-bug("""cache-window-forgotten, chapter 16
-lets new tokens attend to everything in the cache, although the model has a window
-Fix: give a single new token the last keys of the window only: k[:, :, -window:], values alike.
-Seen: karpathy/nanochat#452""")
-BEAMS = bug("""cache-stale-beams, chapter 16
-continues with the keys and values of other beams after the beams changed their order
-Fix: reorder the keys and values of every layer along the batch, as the beams: held[order].
-Seen: huggingface/transformers#46612; allenai/OLMo#526; bigscience-workshop/petals#571""")
 
 
 @dataclass(frozen=True)
@@ -233,8 +146,7 @@ class Call:
     start: int  # number of tokens before it
     end: int  # number of tokens after it
     shift: int = 0  # how far its tokens are from their own positions
-    mask: str = ""  # "corner" hides the keys after i from its token i, "open" masks no key before
-    cut: bool = False  # whether only the last keys are left, as many as the window of a layer has
+    corner: bool = False  # whether its token i attends to keys 0 to i, as if no token came before
 
 
 Plan = tuple[Call, ...]
@@ -252,8 +164,7 @@ class Emulation(TorchDispatchMode):
     def __init__(self, plan: Plan, b: int, n: int) -> None:
         super().__init__()
         self.plan, self.b, self.n, self.batch = plan, b, n, b * (1 + len(plan))
-        self.raw: Tensor | None = None  # scores before the mask, and a copy of them
-        self.open: Tensor | None = None
+        self.found = False  # whether an attention was found
 
     _should_skip_dynamo = classmethod(lambda cls: False)  # else its compiler is imported: seconds
 
@@ -289,19 +200,12 @@ class Emulation(TorchDispatchMode):
 
     def _masked(self, s: Tensor) -> Tensor:
         """Return masked scores (batch * heads, i, j) under the masks of the plan."""
-        made, last = s.clone(), self.plan[-1].end
-        window = int((self._front(s)[0, last - 1] > MASKED).any(0)[:last].sum())
-        for call in self.plan:
+        made = s.clone()
+        for call in (call for call in self.plan if call.corner):
             index = (slice(self.b), slice(call.start, call.end), ..., slice(call.end))
             part = self._front(made)[index]  # a view (b, i, heads, j)
-            square = torch.ones(call.end - call.start, call.end).bool()
-            if call.mask == "open" and self.open is not None:
-                shown = square.tril(call.start)[:, None] & (part <= MASKED)
-                part.copy_(torch.where(shown, self._front(self.open.view(s.shape))[index], part))
-            elif call.mask == "corner":
-                part.masked_fill_(square.triu(1)[:, None], -torch.inf)
-            if call.cut and window < last:
-                part[..., : max(0, call.end - window)] = -torch.inf
+            later = torch.ones(call.end - call.start, call.end).bool().triu(1)
+            part.masked_fill_(later[:, None], -torch.inf)
         return made
 
     def __torch_dispatch__(
@@ -309,51 +213,20 @@ class Emulation(TorchDispatchMode):
     ) -> Any:
         t, n, packet = next(iter(args), None), self.n, func.overloadpacket
         if packet is ATEN.bmm and t.shape[1] == n in (t.shape[2], args[1].shape[2]):
-            made = self._product(func, *args, scores=t.shape[2] != n)
-            if t.shape[2] != n:
-                self.raw, self.open = made, made.clone()
-            return made
+            self.found = True
+            return self._product(func, *args, scores=t.shape[2] != n)
         if packet in (ATEN._softmax, ATEN._safe_softmax) and t.shape[-2:] == (n, n):
             return func(self._masked(t.flatten(0, -3)).view(t.shape), *args[1:], **kwargs or {})
-        made = func(*args, **kwargs or {})
-        used = self.raw is not None and any(a is self.raw for a in args)
-        if used and made.numel() == self.raw.numel() and not (made <= MASKED).any():
-            self.raw, self.open = made, made.clone()
-        return made
+        return func(*args, **kwargs or {})
 
 
-def _planned(form: Form, state: State) -> State | None:
-    """Change the plan of every schedule; None if nothing changes."""
-    made = tuple(tuple(map(form.run, plan)) for plan in state["plans"])
-    return None if form.ids and made == state["plans"] else {"plans": made}
+def _planned(form: Form, state: State) -> State:
+    """Change the calls of every plan."""
+    return {"plans": tuple(tuple(map(form.run, plan)) for plan in state["plans"])}
 
 
-def _where(applies: Callable[[Call], bool], **fields: Any) -> Callable[[Call], Call]:
-    """Return a change of fields of those calls to which it applies."""
-    return lambda call: replace(call, **fields) if applies(call) else call
-
-
-def later(call: Call) -> bool:
-    """Return whether tokens came before a call."""
-    return call.start > 0
-
-
-CACHE = (
-    Step("positions", _planned, forms=[Form(lambda call: call)]),
-    Step("masks", _planned, forms=[Form(lambda call: call)]),
-)
-for _id, _words, _shift in (
-    ("cache-position", "they begin at 0", lambda call: -call.start),
-    ("cache-offset", "they count one less than they should", lambda call: -1),
-    ("cache-offset", "the cache holds them already", lambda call: call.end - call.start),
-):
-    _run = lambda c, shift=_shift: replace(c, shift=shift(c)) if later(c) else c  # noqa: E731
-    CACHE[0].forms.append(Form(_run, (_id,), _words))
-for _id, _change, _words in (
-    ("cache-mask-corner", _where(later, mask="corner"), ""),
-    ("cache-window-forgotten", _where(lambda call: call.end - call.start == 1, mask="open"), ""),
-    ("cache-window-forgotten", _where(later, mask="open"), "several as well"),
-    ("cache-window-cut", _where(always, cut=True), ""),
-    ("cache-window-cut", _where(lambda call: not later(call), cut=True), "in the first call only"),
-):
-    CACHE[1].forms.append(Form(_change, (_id,), _words))
+POSITIONS, MASKS = CACHE = Step("positions", _planned), Step("masks", _planned)
+for _step in CACHE:
+    _step.correct(lambda call: call)
+POSITIONS.wrong("cache-position")(lambda call: replace(call, shift=-call.start))
+MASKS.wrong("cache-mask-corner")(lambda call: replace(call, corner=True))

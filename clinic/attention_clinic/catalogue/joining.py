@@ -61,12 +61,13 @@ def _read_as(pattern: str) -> Callable[[Tensor], Tensor]:
     return merge
 
 
-for _pattern in ("b h d n", "b d h n", "b d n h"):
-    MERGE.wrong("merge-no-transpose", lambda p: p.joined == "merge-no-transpose")(
-        _read_as(_pattern)
-    )
-for _pattern in ("h b n d", "n b h d"):
-    MERGE.wrong("merge-batch-head", lambda p: p.joined == "merge-batch-head")(_read_as(_pattern))
+for _id, _patterns in (
+    ("merge-no-transpose", ("b h d n", "b d h n", "b d n h")),
+    ("merge-batch-head", ("h b n d", "n b h d")),
+    ("merge-axes", ("d n h b",)),
+):
+    for _pattern in _patterns:
+        MERGE.wrong(_id, lambda p, id=_id: p.joined == id)(_read_as(_pattern))
 
 
 @MERGE.wrong("merge-batch-head", lambda p: p.joined == "merge-batch-head")
@@ -75,7 +76,8 @@ def merge_samples_as_heads(mixed: Tensor) -> Tensor:
     return rearrange(mixed.reshape(h, b, n, d), "h b n d -> b n (h d)")
 
 
-MERGE.wrong("merge-axes", lambda p: p.joined == "merge-axes")(_read_as("d n h b"))
+# ----------------------------------------------------------------------------- output layer
+
 bug("""
 out-unused, chapter 04
 has an output layer and never calls it
@@ -127,22 +129,6 @@ cross-ignored, chapter 10
 takes keys and values from its own tokens: the result does not depend on the context
 Fix: q = q_proj(x), k = k_proj(context), v = v_proj(context).
 Seen: keitakurita/Practical_NLP_in_PyTorch#1; bentrevett/pytorch-seq2seq#143
-
-cross-values, chapter 10
-takes the values from its own tokens: the result holds nothing of the context
-Fix: q = q_proj(x), k = k_proj(context), v = v_proj(context).
-Seen: fengjiang5/Knowledge-Distillation-from-Cylinder3D-to-PolarNet#3;
-yanghongji2007/cross_view_localization_L2LTR#1
-
-cross-queries, chapter 10
-takes the queries from the context: the context attends to itself
-Fix: q = q_proj(x), k = k_proj(context), v = v_proj(context).
-Seen: lucidrains/block-recurrent-transformer-pytorch#2
-
-cross-swapped, chapter 10
-swaps the sides: the queries come from the context, keys and values from the tokens
-Fix: q = q_proj(x), k = k_proj(context), v = v_proj(context).
-Seen: rexrex9/nlp_torchtext#2; humza909/LLM_Survey#2; datawhalechina/happy-llm#5
 """)
 CONTEXT = Step("context")
 
@@ -155,18 +141,3 @@ def sides(x: Tensor, context: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 @CONTEXT.wrong("cross-ignored", lambda p: p.made_from == "xxx")
 def context_ignored(x: Tensor, context: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return x, x, x
-
-
-@CONTEXT.wrong("cross-values", lambda p: p.made_from == "xcx")
-def values_of_tokens(x: Tensor, context: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    return x, context, x
-
-
-@CONTEXT.wrong("cross-queries", lambda p: p.made_from == "ccc")
-def queries_of_context(x: Tensor, context: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    return context, context, context
-
-
-@CONTEXT.wrong("cross-swapped", lambda p: p.made_from == "cxx")
-def sides_swapped(x: Tensor, context: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    return context, x, x

@@ -37,14 +37,6 @@ applies the mask to the queries instead of the keys
 Fix: keys are the last axis of the scores: a padding mask (b, n) is mask[:, None, None, :].
 Seen: hyunwoongko/transformer#40
 
-mask-other-sample, chapter 05
-gives heads the masks of other samples: batch and heads share an axis, and the mask is repeated in
-a different order
-Fix: for rows b * h write mask.repeat_interleave(num_heads, dim=0); for rows h * b write
-mask.repeat(num_heads, 1, 1).
-Seen: ArrowLuo/CLIP4Clip#22; line/lighthouse#77; lsdefine/attention-is-all-you-need-keras#28;
-lsdefine/attention-is-all-you-need-keras#36
-
 mask-not-causal, chapter 05
 lets a token attend to later tokens, though it should be causal
 Fix: combine the mask with causal_mask(n).
@@ -124,28 +116,6 @@ def rule_of_queries(allow: Tensor) -> Tensor:
     return allow.mT
 
 
-def _mixes_samples(p, in_turn: bool) -> bool:
-    """Return whether heads get the masks of samples 0, 1, 0, 1 (in turn) or 0, 0, 1, 1."""
-    b, h = p.sizes[:2]
-    rows = torch.arange(b * h)
-    sample = (rows % b).view(b, h) if in_turn else (rows // h).view(h, b).T
-    masks = [m for m in p.meant if m.shape[0] == b and m.shape[1] == 1]
-    return b > 1 and h > 1 and any(p.allows(m[sample, 0]) for m in masks)
-
-
-IN_TURN, IN_BLOCKS = "it repeats the batch: 0, 1, 0, 1", "it repeats each sample: 0, 0, 1, 1"
-
-
-@RULE.wrong("mask-other-sample", lambda p: _mixes_samples(p, True), IN_TURN)
-def rule_of_repeated_batch(allow: Tensor) -> Tensor:
-    return allow.repeat(2, 1, 1, 1)
-
-
-@RULE.wrong("mask-other-sample", lambda p: _mixes_samples(p, False), IN_BLOCKS)
-def rule_of_repeated_samples(allow: Tensor) -> Tensor:
-    return allow.repeat_interleave(2, dim=0)
-
-
 @RULE.wrong("mask-not-causal", lambda p: p.causal is True and p.square and p.sees_later)
 def rule_not_causal(allow: Tensor) -> Tensor:
     return torch.ones_like(allow)
@@ -191,28 +161,11 @@ fills masked scores with a tiny number such as 1e-9 or -1e-12 in place of -1e9
 Fix: write scores.masked_fill(~mask, -torch.inf) before the softmax.
 Seen: hyunwoongko/transformer#10; awslabs/gluonts#1401; Shujun-He/RibonanzaNet#5
 
-mask-positive, chapter 05
-fills masked scores with a large positive number, such as 1e9 or plus infinity: the masked keys get
-all the weight, or the rows are NaN
-Fix: write scores.masked_fill(~mask, -torch.inf) before the softmax: the minus matters.
-Seen: Ishushan02/Transformer-Implementation, transformer.py
-
-mask-weak, chapter 05
-fills masked scores with a number such as -10, which leaves them some weight
-Fix: write scores.masked_fill(~mask, -torch.inf) before the softmax.
-Seen: karpathy/minGPT#75
-
 mask-row-empty, chapter 05
 a fully masked row does not give 0
 Fix: set such rows to 0 after the softmax, as the fused kernel does.
 Seen: pytorch/pytorch#41508; pytorch/pytorch#103749; pytorch/pytorch#131060; tracel-ai/burn#4697;
 robertknight/rten#1321
-
-mask-fp16, chapter 05
-fills masked scores with a number that does not fit in half precision, such as -1e9
-Fix: use -torch.inf, or torch.finfo(scores.dtype).min.
-Seen: bentrevett/pytorch-seq2seq#191; NVIDIA/apex#1052; facebookresearch/fairseq#3575
-Evidence: fails in half precision
 """)
 FILL = Step("masked scores")
 Weigh = Callable[[Tensor], Tensor]
@@ -245,21 +198,18 @@ def fill_by_sum(scores: Tensor, allow: Tensor, softmax: Weigh, value: float) -> 
     return softmax(scores + value * allow)
 
 
+def _tiny(value: float) -> bool:
+    return 0 < abs(value) < 1e-3
+
+
+@FILL.wrong("mask-tiny", _some("fill", _tiny))
 def fill_with_a_number(scores: Tensor, allow: Tensor, softmax: Weigh, value: float) -> Tensor:
     return softmax(scores.masked_fill(~allow, value))
 
 
+@FILL.wrong("mask-tiny", _some("add", _tiny))
 def add_a_number(scores: Tensor, allow: Tensor, softmax: Weigh, value: float) -> Tensor:
     return softmax(scores + value * ~allow)
-
-
-for _id, _holds in (
-    ("mask-tiny", lambda value: 0 < abs(value) < 1e-3),
-    ("mask-positive", lambda value: value >= 1e3),
-    ("mask-weak", lambda value: FAR / 10 <= value <= -1e-3),
-):
-    FILL.wrong(_id, _some("fill", _holds))(fill_with_a_number)
-    FILL.wrong(_id, _some("add", _holds))(add_a_number)
 
 
 @FILL.wrong("mask-row-empty", lambda p: p.empty_rows_differ)

@@ -70,11 +70,6 @@ for _words, _unbiased, _outside in (
 # ---------------------------------------------------------------------------------- RMSNorm
 
 bug("""
-rms-mean, chapter 13
-is called RMSNorm and subtracts the mean, from the numbers or from what they are divided by
-Fix: divide by (x.square().mean(-1, keepdim=True) + eps).sqrt() and subtract nothing.
-Seen: huggingface/pytorch-image-models#2380; mit-han-lab/omniserve#32; keras-team/keras#22393
-
 rms-eps, chapter 13
 adds eps to the root of the mean square, not under the root
 Fix: write x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps).
@@ -82,16 +77,7 @@ Seen: allenai/OLMo#281
 """)
 
 
-def _called_rms(name: str) -> bool:
-    return "rms" in name.lower()
-
-
 NORM.wrong("rms-eps")(lambda x, eps: x / (mean(x.square()).sqrt() + eps))
-for _unbiased in (False, True):
-    _words = f"it divides by the standard deviation{' of n - 1 values' * _unbiased}"
-    NORM.wrong("rms-mean", _called_rms, _words)(
-        lambda x, eps, unbiased=_unbiased: x / (variance(x, unbiased=unbiased) + eps).sqrt()
-    )
 
 # --------------------------------------------------------------------------------- the axes
 
@@ -144,7 +130,7 @@ for _words, _run in (
     ),
 ):
     for _unbiased in (False, True):
-        NORM.wrong("norm-formula", lambda name: not _called_rms(name), _words)(
+        NORM.wrong("norm-formula", detail=_words)(
             lambda x, eps, run=_run, unbiased=_unbiased: run(x, variance(x, unbiased=unbiased), eps)
         )
 
@@ -154,17 +140,14 @@ def fitting(
     result: Tensor,
     eps: list[float],
     weigh: Callable[[Tensor], Tensor],
-    name: str,
     tolerance: float,
 ) -> tuple[Form, float] | None:
     """Return the form that turns a source (b, n, e) into a result, and its eps; None without one.
 
-    A form counts for a norm whose class has this name, if weigh(form(source)) gives the result.
+    A form counts if weigh(form(source)) gives the result.
     """
     limit = tolerance * max(1.0, float(result.abs().max()))
     for form in NORM.forms:
-        if form.ids and not form.applies(name):
-            continue
         for one in eps:
             made = weigh(form.run(source, one))
             if bool(((made - result).abs() <= limit).all()):

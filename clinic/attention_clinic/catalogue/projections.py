@@ -175,11 +175,6 @@ Fix: move the heads before the tokens, (b, n, h, d) -> (b, h, n, d): the product
 two axes.
 Seen: HabanaAI/vllm-fork#1218
 
-split-tokens, chapter 02
-splits the tokens into heads, not their numbers: each head has some of the tokens and no other
-Fix: split the last axis: x.chunk(num_heads, dim=-1), not dim=1.
-Seen: found in a published copy of a cascaded attention
-
 heads-not-split, chapter 04
 never splits into heads: there is one, as wide as all together
 Fix: split the last axis after the projection, so that each head compares separately.
@@ -206,11 +201,6 @@ def split_by_view(t: Tensor, p) -> Tensor:
 @SPLIT.wrong("heads-as-tokens", lambda p: p.split == "heads-as-tokens")
 def split_without_moving(t: Tensor, p) -> Tensor:
     return rearrange(t, "b n (h d) -> b n h d", h=p.h)
-
-
-@SPLIT.wrong("split-tokens", lambda p: p.split == "split-tokens")
-def split_the_tokens(t: Tensor, p) -> Tensor:
-    return rearrange(t, "b (h n) e -> b h n e", h=p.h)
 
 
 @SPLIT.wrong("heads-not-split", lambda p: p.split == "heads-not-split")

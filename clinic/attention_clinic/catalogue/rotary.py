@@ -48,37 +48,32 @@ def is_base(base: float, numbers: frozenset[float]) -> bool:
     return base >= LEAST and not wrong
 
 
-def wrong_frequencies(width: int, base: float, e: int) -> dict[str, Tensor]:
-    """Return known wrong frequencies by their formula, (width / 2,) each."""
-    steps = torch.arange(width // 2, dtype=torch.float64)
-    right = frequencies(width, base)
-    return {
-        "base ** (-p / head_dim): half the exponent": base ** (-steps / width),
-        "base ** (-4 p / head_dim): the factor 2 twice": base ** (-4 * steps / width),
-        "the slowest pair comes first": right.flip(0),
-        "base ** (-2 p / embed_dim)": base ** (-2 * steps / e),
-        "base ** (2 p / head_dim): the angles grow": 1 / right,
-        "pairs are counted from 1": base ** (-2 * (steps + 1) / width),
-        "pairs are counted from -1": base ** (-2 * (steps - 1) / width),
-        "base ** (-(2 p + 1) / head_dim)": base ** (-(2 * steps + 1) / width),
-        "all pairs have one frequency": torch.ones_like(right),
-    }
+def wrong_frequencies(width: int, base: float, e: int) -> list[Tensor]:
+    """Return frequencies of known wrong formulas, (width / 2,) each."""
+    pair = torch.arange(width // 2, dtype=torch.float64)
+    exponents = (
+        *(-pair / width, -4 * pair / width),  # the factor 2 is missing, or there twice
+        *(-2 * pair / e, 2 * pair / width),  # of the whole width, or growing
+        *(-2 * (pair + 1) / width, -2 * (pair - 1) / width, -(2 * pair + 1) / width),
+        0 * pair,
+    )
+    return [*(base**exponent for exponent in exponents), frequencies(width, base).flip(0)]
 
 
-def misspaced(turn, e: int, numbers: frozenset[float]) -> str | None:
-    """Return the formula of wrong frequencies, "" for correct and None for unknown ones."""
+def misspaced(turn, e: int, numbers: frozenset[float]) -> bool | None:
+    """Return whether frequencies are known wrong ones, None for unknown ones."""
     speeds = turn.frequencies
     base = base_of(speeds)
     if base is not None and is_base(base, numbers):
-        return ""
+        return False
     # an angle above pi shows as its remainder: compare on the circle
     for one in dict.fromkeys((USUAL, *sorted(n for n in numbers if LEAST <= n <= MOST))):
-        for formula, wrong in wrong_frequencies(turn.width, one, e).items():
+        for wrong in wrong_frequencies(turn.width, one, e):
             apart = torch.stack([wrong - turn.sign * speeds, wrong - speeds])
             apart = torch.remainder(apart + math.pi, 2 * math.pi) - math.pi
             gap = float(apart.abs().amax(dim=-1).min())
             if gap < 1e-5 and not torch.allclose(wrong, frequencies(turn.width, one)):
-                return formula
+                return True
     return None
 
 
@@ -135,11 +130,6 @@ rotates the values, too
 Fix: rotate queries and keys only: values must not depend on the position of their token.
 Seen: JunnYu/RoFormer_pytorch#34
 
-rotary-offset, chapter 13
-counts the positions of queries and keys from different numbers
-Fix: give a query and a key of the same token the same position.
-Seen: lucidrains/rotary-embedding-torch#2
-
 rotary-convention, chapter 13
 rotates in another way than its weights were made for (neighbours, halves, backwards)
 Fix: rotate like the model that the weights come from, or permute the rows of its query and key
@@ -187,7 +177,7 @@ def rotate_halves_by_angles_of_pairs(t: Tensor, angles: Tensor) -> Tensor:
     return t * wide.cos() + torch.cat([-second, first], dim=-1) * wide.sin()
 
 
-@TURN.wrong("rotary-frequencies", lambda p: p.turn is not None and bool(p.misspaced))
+@TURN.wrong("rotary-frequencies", lambda p: p.turn is not None and p.misspaced)
 def rotate_by_other_angles(t: Tensor, angles: Tensor) -> Tensor:
     return rotate_halves(t, angles**2)
 
@@ -202,11 +192,6 @@ def rotate_all_heads_together(t: Tensor, angles: Tensor) -> Tensor:
 @TURN.wrong("rotary-values", _on(lambda turn: turn.values))
 def rotate_values_too(t: Tensor, angles: Tensor) -> Tensor:
     return rotate_halves(t, angles)
-
-
-@TURN.wrong("rotary-offset", _on(lambda turn: turn.offset != 0))
-def rotate_queries_further(t: Tensor, angles: Tensor) -> Tensor:
-    return rotate_halves(t, angles + angles[1])
 
 
 # ----------------------------------------------------------------- norms of queries and keys
@@ -227,10 +212,6 @@ variant("""
 relative-bias, chapter 05
 adds a learned number to each score: one for every distance, or offset, and head
 In: T5, Swin
-
-position-bias, chapter 05
-adds a learned number to each score: one for every pair of positions
-In: LeViT, AFT
 
 latent-attention, chapter 13
 makes keys and values from one narrow vector of each token, which is all that a cache holds

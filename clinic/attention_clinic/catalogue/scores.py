@@ -50,11 +50,6 @@ scale-other, chapter 03
 multiplies the scores by a number other than 1 / sqrt(head_dim)
 Fix: compute the factor from the width of one head: head_dim ** -0.5.
 Seen: paul-hyun/transformer-evolution, tutorial/transformer-01.ipynb
-
-scores-rounded, chapter 03
-rounds the scores to integers: // in place of /
-Fix: write scores / head_dim ** 0.5: integers have no gradient and say little.
-Seen: mridul404/Transformers-from-Scratch-in-Pytorch
 """)
 SCALE = Step("scale")
 
@@ -83,19 +78,6 @@ def scale_nothing(scores: Tensor, p) -> Tensor:
 @SCALE.wrong("scale-other", lambda p: p.factor > 0)
 def scale_by_another_number(scores: Tensor, p) -> Tensor:
     return scores * p.factor
-
-
-ROUND = Step("rounding")
-
-
-@ROUND.correct
-def as_they_are(scores: Tensor) -> Tensor:
-    return scores
-
-
-@ROUND.wrong("scores-rounded", lambda p: p.rounded)
-def rounded(scores: Tensor) -> Tensor:
-    return scores.floor()
 
 
 # ------------------------------------------------------------ softmax: scores (b, h, i, j)

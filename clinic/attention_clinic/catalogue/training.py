@@ -8,12 +8,6 @@ import torch.nn.functional as F
 from attention_clinic.catalogue.forms import Form, State, Step, bug
 
 bug("""
-ignores-input, chapter 04
-does not use its input: another x gives the same output
-Fix: use the argument of forward, not a variable of the notebook.
-Seen: found in a published ViT notebook
-Evidence: two inputs gave the same output
-
 dropout-eval, chapter 04
 drops weights while evaluating: two calls differ
 Fix: pass dropout_p=self.dropout if self.training else 0.0.
@@ -124,16 +118,8 @@ Seen: lukas-blecher/LaTeX-OCR#305; lucidrains/DALLE-pytorch#57; EleutherAI/gpt-n
 KEEP.correct(lambda keep: keep)
 KEEP.wrong("padding-counted")(lambda keep: torch.ones_like(keep))
 
-bug("""
-padding-averaged, chapter 10
-leaves padding out of the sum, and divides by all positions: more padding, less loss
-Fix: divide by the number of targets that count: (losses * mask).sum() / mask.sum().
-Seen: d2l-ai/d2l-en#2076; IBM/pytorch-seq2seq#125; NovaSky-AI/SkyRL#462; tensorflow/docs#1460
-""")
 REDUCE.correct(lambda each, kept: each[kept].mean())
 REDUCE.correct(lambda each, kept: each[kept].sum())
 REDUCE.correct(lambda each, kept: each * kept)
 REDUCE.correct(lambda each, kept: each[kept])
 REDUCE.correct(lambda each, kept: (each * kept).sum(dim=-1))
-REDUCE.wrong("padding-averaged")(lambda each, kept: (each * kept).mean())
-REDUCE.wrong("padding-averaged")(lambda each, kept: (each * kept).mean(-1))

@@ -13,11 +13,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 MERGE = ("merge-no-transpose", "merge-axes", "merge-batch-head")
-SPLIT = ("split-no-transpose", "split-tokens")
-PATCHES = ("patch-view", "patch-channel-mix", "patch-order")
+PATCHES = ("patch-view", "patch-channel-mix")
 AXES = (
-    *(*MERGE, *SPLIT, *PATCHES),
-    *("heads-as-tokens", "batch-first", "mix-transposed"),
+    *(*MERGE, *PATCHES),
+    *("split-no-transpose", "heads-as-tokens", "batch-first", "mix-transposed"),
 )
 WIDE = ("softmax-query", "softmax-heads", "softmax-batch", "softmax-joint")
 HIDES = ("mask-dropped", "mask-not-causal", "context-mask-dropped")
@@ -243,7 +242,7 @@ def scale(node: ast.AST, get: Callable[[ast.AST], str]) -> Iterator[str]:
             yield f"({left} {other} ({right}))"
 
 
-@kind("scores divided by //", "scores-rounded", "scale-other", "ignores-input")  # 1 // 8 is 0
+@kind("scores divided by //", "scale-other")  # 1 // 8 is 0
 def floored(node: ast.AST, get: Callable[[ast.AST], str]) -> Iterator[str]:
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div) and ROOT.search(get(node)):
         yield f"({get(node.left)} // {get(node.right)})"
@@ -272,12 +271,6 @@ def inverse(node: ast.AST, get: Callable[[ast.AST], str]) -> Iterator[str]:
     if _called(node) in ("masked_fill", "masked_fill_") and len(node.args) == 2:
         hidden, value = map(get, node.args)
         yield f"{get(node.func)}(({hidden}) == 0, {value})"
-
-
-@kind("weak fill", "mask-weak")
-def weak(node: ast.AST, get: Callable[[ast.AST], str]) -> Iterator[str]:
-    if _called(node) in ("masked_fill", "masked_fill_") and len(node.args) == 2:
-        yield f"{get(node.func)}({get(node.args[0])}, -10.0)"
 
 
 @kind("tiny fill", "mask-tiny", "mask-multiply")
@@ -378,7 +371,7 @@ def great_eps(node: ast.AST, get: Callable[[ast.AST], str]) -> Iterator[str]:
 
 @kind(  # or of what fills the masked scores
     "another sign",
-    *("rotary-mixed", "rotary-backwards", "mask-positive"),
+    *("rotary-mixed", "rotary-backwards"),
 )
 def sign(node: ast.AST, get: Callable[[ast.AST], str]) -> Iterator[str]:
     minus = isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub)
@@ -392,7 +385,7 @@ def base(node: ast.AST, get: Callable[[ast.AST], str]) -> Iterator[str]:
         yield "1000.0"
 
 
-@kind("sine for cosine", "sincos-cosine", "sincos-exchanged", "sincos-same", "rotary-mixed")
+@kind("sine for cosine", "sincos-cosine", "sincos-exchanged", "rotary-mixed")
 def sine(node: ast.AST, get: Callable[[ast.AST], str]) -> Iterator[str]:
     if _called(node) in ("sin", "cos") and isinstance(node.func, ast.Attribute):
         other = {"sin": "cos", "cos": "sin"}[_called(node)]

@@ -37,12 +37,6 @@ class ViewsScaleUnused(ViewsUnscaled):
         self.scale = (e // h) ** -0.5
 
 
-@attention("scores-rounded", sizes=SIZES[:1])
-class LoopsRounded(Loops):
-    def score(self, q, k):
-        return torch.bmm(q, k.mT) // math.sqrt(self.width)
-
-
 def _with_root(self, e, h):
     Loops.__init__(self, e, h)
     self.temperature = math.sqrt(e // h)
@@ -63,7 +57,6 @@ loops("scale-missing", score=lambda self, q, k: torch.bmm(q, k.mT))
 loops("scale-unused", __init__=_with_root, score=lambda self, q, k: q @ k.mT)
 loops("scale-other", sizes=SIZES[::2], score=_by_length)
 loops("scale-after-softmax", normalise=_scaled_again)
-views("scores-rounded", sizes=TWO[:1], weigh=lambda self, s, m: s.floor().softmax(-1))
 
 # ------------------------------------------------------------------------- softmax, weighted sum
 
@@ -130,14 +123,6 @@ class NeverSplit(Loops):
         return [t]
 
 
-@attention("split-tokens", sizes=TWO[:1], size=(3, 8))
-class TokensChunked(Views):
-    def forward(self, x):
-        q, k, v = (torch.stack(t.chunk(self.h, dim=1), 1) for t in self.qkv(x).chunk(3, dim=-1))
-        weights = (q @ k.mT * self.factor(x.shape[-1])).softmax(-1)
-        return self.proj(torch.cat((weights @ v).unbind(1), dim=1))
-
-
 @attention("batch-first")
 class TorchNotBatchFirst(nn.Module):
     def __init__(self, e, h):
@@ -192,13 +177,6 @@ def _whole(self, x):
     return [t[:, None] for t in self.qkv(x).chunk(3, dim=-1)]
 
 
-def _parts_of_tokens(self, tokens):
-    b, n, e = tokens.shape
-    q, k, v = (t.view(b * self.num_heads, -1, e) for t in self.projected(tokens))
-    weights = (torch.bmm(q, k.mT) / self.width**0.5).softmax(2)
-    return self.unifyheads(torch.bmm(weights, v).view(b, n, e))
-
-
 def _over_samples(self, tokens):
     n, b, _ = tokens.shape  # what it believes
     q, k, v = (t.view(n, b, self.num_heads, self.width) for t in self.projected(tokens))
@@ -214,7 +192,6 @@ def _stacked(*axes):
 loops("split-no-transpose", sizes=SEVERAL, cut=_viewed)
 loops("heads-as-tokens", sizes=SEVERAL, forward=_meet)
 views("heads-not-split", sizes=SEVERAL, heads=_whole)
-loops("split-tokens", sizes=TWO[:1], size=(3, 8), forward=_parts_of_tokens)
 loops("batch-first", sizes=SEVERAL, forward=_over_samples)
 loops("merge-no-transpose", sizes=SEVERAL, concatenate=_stacked(1, 0, 2, 3))
 loops("merge-no-transpose", sizes=SEVERAL, concatenate=_stacked(1, 0, 3, 2))

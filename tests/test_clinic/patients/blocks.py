@@ -378,13 +378,6 @@ def ignores_context(m, x, c):
     return x + m.feed(m.n3(x))
 
 
-@wired("residual-from-context", kits=DECODERS, context=(N, E), size=(B, N))
-def from_context(m, x, c):
-    x = m.n1(x + m.attn(x))
-    x = m.n2(c + m.cross(x, c))
-    return m.n3(x + m.feed(x))
-
-
 @wired("part-shared", kits=DECODERS, context=True)
 def one_attention(m, x, c):
     x = x + m.attn(m.n1(x))
@@ -471,12 +464,6 @@ normed(
     lambda x: x / (x.pow(2).mean(-1, True) ** 0.5 + 1e-2),
     kind=RMSByHand,
 )
-normed(
-    "rms-mean",
-    lambda x: (x - mean(x)) / (x.var(-1, False, keepdim=True) + 1e-6).sqrt(),
-    lambda x: x / (x.var(-1, False, keepdim=True) + 1e-6).sqrt(),
-    kind=RMSByHand,
-)
 enter(
     "norm-axis LayerNorm",
     lambda: Torch(pre, lambda: nn.LayerNorm((N, E))),
@@ -537,15 +524,11 @@ class Gated(Own):
         if self.form == "packed":
             value, gate = self.gate(x).chunk(2, -1)
             return self.down(value * F.gelu(gate))
-        if self.form == "product":
-            return self.down(F.silu(self.gate(x) * self.up(x)))
         return self.down(F.silu(self.gate(x)) * self.up(x))
 
 
 enter("gated", lambda: Gated(pre, ""), variants=("gated",))
 enter("gate-second", lambda: Gated(post, "packed"), variants=("gated", "gate-second"))
-enter("gate-product pre", lambda: Gated(pre, "product"), "gate-product")
-enter("gate-product post", lambda: Gated(post, "product"), "gate-product")
 
 
 # ------------------------------------------------------------------------------ other variants

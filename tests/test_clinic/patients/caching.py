@@ -49,9 +49,6 @@ class Words(nn.Module):
     def mask(self, rows: Tensor, columns: Tensor) -> Tensor:
         return allowed(rows, columns, self.sliding_window)
 
-    def read(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        return k, v
-
     def kept(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         return k, v
 
@@ -64,7 +61,6 @@ class Words(nn.Module):
             if held is not None:
                 k, v = torch.cat([held[0], k], dim=2), torch.cat([held[1], v], dim=2)
             present.append(self.kept(k, v))
-            k, v = self.read(k, v) if use_cache else (k, v)
             rows, j = torch.arange(start, start + n), k.shape[2]
             mask = self.mask(rows, torch.arange(start + n - j, start + n))
             scores = (q @ k.mT / math.sqrt(q.shape[-1])).masked_fill(~mask, -math.inf)
@@ -100,30 +96,6 @@ class WordsWindow(Words):
         return k[:, :, -self.sliding_window :], v[:, :, -self.sliding_window :]
 
 
-@patient("cache-window-cut")
-class WordsCut(WordsWindow):
-    """The first queries of a call find their keys already cut off: rows without numbers."""
-
-    def read(self, k, v):
-        return self.kept(k, v)
-
-
-@patient("cache-window-forgotten")
-class WordsForgotten(Words):
-    """A single new token gets no mask."""
-
-    sliding_window = 9
-
-    def mask(self, rows, columns):
-        return allowed(rows, columns, None if len(rows) == 1 else self.sliding_window)
-
-
-@patient("cache-offset")
-class WordsOneLess(Words):
-    def positions(self, start, n):
-        return torch.arange(start, start + n) - int(start > 0)
-
-
 @patient("cache-position")
 class WordsRestarted(Words):
     def positions(self, start, n):
@@ -134,12 +106,6 @@ class WordsRestarted(Words):
 class WordsTwo(WordsRestarted):
     def mask(self, rows, columns):
         return torch.ones(len(rows), len(columns)).bool().tril()
-
-
-@patient("cache-stale-beams")
-class WordsBackwards(Words):
-    def _reorder_cache(self, past, order):
-        return by_row(past, order.argsort())
 
 
 class Store:
@@ -158,11 +124,6 @@ class WordsStore(Words):
         if kv_cache is not None:
             kv_cache.past = past
         return logits
-
-
-@patient("cache-stale-beams", cache=Store, reorder=lambda model, cache, order: None)
-class WordsStale(WordsStore):
-    pass
 
 
 class WordsStored(WordsStore):
@@ -203,11 +164,3 @@ patient()(Rotated)
 class RotatedRestarted(Rotated):
     def positions(self, start, n):
         return torch.arange(n)[None]
-
-
-@patient("cache-offset")
-class RotatedFull(Rotated):
-    """The new tokens have been counted before they are rotated."""
-
-    def positions(self, start, n):
-        return torch.arange(start, start + n)[None] + n * (start > 0)

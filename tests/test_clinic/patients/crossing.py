@@ -86,29 +86,8 @@ class ContextIgnored(Packed):
         return x, x, x
 
 
-@attention("cross-values", context=True, sizes=CROSSED)
-class ValuesOfTokens(Packed):
-    def sides(self, x, context):
-        return x, context, x
-
-
-@attention("cross-queries", context=True, sizes=CROSSED)
-class QueriesOfContext(Packed):
-    def sides(self, x, context):
-        return context, context, context
-
-
-@attention("cross-swapped", context=True, sizes=CROSSED)
-class SidesSwapped(Packed):
-    def sides(self, x, context):
-        return context, x, x
-
-
 apart, packed = partial(changed, Apart), partial(changed, Packed)
 apart("cross-ignored", **two, sides=lambda self, q, k, v: (q, q, q))
-apart("cross-values", **two, sides=lambda self, q, k, v: (q, k, q))
-apart("cross-queries", **two, sides=lambda self, q, k, v: (k, k, v))
-apart("cross-swapped", **two, sides=lambda self, q, k, v: (k, q, q))
 
 # ---------------------------------------------------------- bugs of every attention, on two sides
 

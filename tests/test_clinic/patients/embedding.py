@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -18,9 +17,7 @@ from utils.embedding import PatchEmbedding, patchify
 IMAGE, PATCH, CHANNELS, COUNT = (8, 12), (2, 3), 3, 16
 
 
-def embedding(
-    *ids: str, sizes: tuple = ((20, 1), (18, 1)), remark: bool = False, name: str = "", **options
-) -> Callable:
+def embedding(*ids: str, sizes: tuple = ((20, 1), (18, 1)), name: str = "", **options) -> Callable:
     """Add a patch embedding, built with e, to the bank."""
 
     def enter(make: Callable) -> Callable:
@@ -28,7 +25,7 @@ def embedding(
             torch.manual_seed(seed)
             return diagnose_embedding(make(e), IMAGE, PATCH, CHANNELS, **options)
 
-        CASES.append(Entry(name or make.__name__, ids, examine, sizes, remark, None))
+        CASES.append(Entry(name or make.__name__, ids, examine, sizes, variants=None))
         return make
 
     return enter
@@ -127,18 +124,13 @@ class LinearOfUnfold(ByLinear):
         return x.contiguous().view(len(x), -1, self.project.in_features)
 
 
-@embedding("patch-order", remark=True)
+@embedding()
 class LinearOfChannelsLast(ByLinear):
     def patches(self, x):
         ph, pw = PATCH
         return rearrange(x, "b c (gh ph) (gw pw) -> b (gh gw) (ph pw c)", ph=ph, pw=pw)
 
 
-ORDERS = "(gh gw) (ph pw c)", "(gh gw) (c pw ph)", "(gh gw) (pw ph c)", "(gh gw) (ph c pw)"
-for _order in (*ORDERS, "(gw gh) (c ph pw)", "(gw gh) (ph pw c)", "(gw gh) (c pw ph)"):
-    _whole = f"b c (gh ph) (gw pw) -> b {_order}"
-    _cut = partial(rearrange, pattern=_whole, ph=PATCH[0], pw=PATCH[1])
-    embedding("patch-order", name=f"cut {_order}")(lambda e, cut=_cut: cut)
 embedding(sizes=((18, 1),))(lambda e: lambda x: patchify(x, PATCH))
 embedding(sizes=((18, 1),))(lambda e: lambda images: F.unfold(images, PATCH, stride=PATCH).mT)
 
@@ -175,20 +167,9 @@ for _ids, _make in (
     ("pos-before-cls", made(ClassTokenLast, place=lambda m, x: m.join(x + m.pos[:, :-1]))),
     ("patch-view pos-one-row", type("ViewOneRow", (LinearOfView, LinearOneRow), {})),
     ("patch-channel-mix pos-before-cls", made(ViewedMap, place=ConvolutionPositionFirst.place)),
-    ("param-batch-size", made(ByConvolution, join=lambda m, x: torch.cat([m.cls, x], dim=1))),
     ("dropout-eval", made(ByConvolution, place=lambda m, x: F.dropout(m.join(x) + m.pos, 0.1))),
 ):
     embedding(*_ids.split())(_make)
-
-
-@embedding("param-batch-size")
-class PositionPerSample(ByLinear):
-    def __init__(self, e):
-        super().__init__(e)
-        self.position = nn.Parameter(torch.randn(6, COUNT, e))
-
-    def place(self, tokens):
-        return tokens + self.position
 
 
 @embedding("param-plain-tensor")

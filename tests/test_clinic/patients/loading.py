@@ -19,9 +19,9 @@ def patient(*ids: str, theirs: Callable, mine: Callable) -> Callable:
     return lambda convert: CASES.append((ids, theirs, mine, convert)) or convert
 
 
-def loaded(mine: nn.Module, weights: Weights, strict: bool) -> nn.Module:
+def loaded(mine: nn.Module, weights: Weights) -> nn.Module:
     """Return a model with copies of these weights."""
-    mine.load_state_dict({n: t.clone() for n, t in weights.items()}, strict=strict)
+    mine.load_state_dict({n: t.clone() for n, t in weights.items()})
     return mine
 
 
@@ -77,15 +77,6 @@ def gpt(theirs: Weights, e: int = 0, h: int = 0) -> Weights:
     return mine
 
 
-def taken(weights: Weights, places: dict[str, str]) -> Weights:
-    """Return weights in which each of these parts holds the values of another."""
-
-    def source(name: str) -> str:
-        return ".".join(places.get(word, word) for word in name.split("."))
-
-    return {name: weights[source(name)] for name in weights}
-
-
 GPT = {"theirs": their_gpt, "mine": MyGpt}
 patient(**GPT)(gpt)
 
@@ -93,26 +84,6 @@ patient(**GPT)(gpt)
 @patient("loading-transposed", **GPT)
 def all_squares(theirs, e, h):
     return {n: t.T if t.shape == (e, e) else t for n, t in gpt(theirs).items()}
-
-
-@patient("loading-exchanged", **GPT)
-def query_and_key(theirs, e, h):
-    return taken(gpt(theirs), {"q_proj": "k_proj", "k_proj": "q_proj"})
-
-
-@patient("loading-exchanged", **GPT)
-def packed_as_kvq(theirs, e, h):
-    return taken(gpt(theirs), {"q_proj": "v_proj", "k_proj": "q_proj", "v_proj": "k_proj"})
-
-
-@patient("loading-missing", **GPT)
-def head_not_tied(theirs, e, h):
-    return {n: t for n, t in gpt(theirs).items() if n != "head.weight"}
-
-
-@patient("loading-missing", **GPT)
-def keys_from_values(theirs, e, h):
-    return taken(gpt(theirs), {"k_proj": "v_proj"})
 
 
 # ---------------- as Llama: neighbours and one packed layer by head there, halves and three here

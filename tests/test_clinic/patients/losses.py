@@ -66,11 +66,6 @@ def counts_padding(logits, targets):
     return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
 
 
-@loss("padding-averaged", padding_id=0)
-def divides_by_all(logits, targets):
-    return F.cross_entropy(logits.mT, targets, reduction="none", ignore_index=0).mean()
-
-
 def next_without_padding(logits, tokens):
     return F.cross_entropy(logits[:, :-1].mT, tokens[:, 1:], ignore_index=0)
 
@@ -81,6 +76,5 @@ loss(padding_id=-100, name="by_default")(lambda x, y: F.cross_entropy(x.mT, y))
 loss(padding_id=3, name="by_mask")(lambda x, y: each(x, y)[y != 3].mean())
 loss(padding_id=1, name="by_sample")(lambda x, y: (each(x, y) * (y != 1)).sum(dim=1))
 loss(padding_id=0, smoothing=0.1)(lambda x, y: each(x, y, 0.1)[y > 0].sum())
-loss("padding-averaged", padding_id=0)(lambda x, y: (each(x, y) * (y > 0)).mean(dim=1))
 loss("padding-counted", padding_id=2, next_token=True)(lambda x, y: each(x[:, :-1], y[:, 1:]).sum())
 loss("target-not-shifted", "padding-counted", padding_id=0, next_token=True)(each)

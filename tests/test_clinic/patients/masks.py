@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from patients.bank import SEVERAL, SIZES, attention, changed
+from patients.bank import SIZES, attention, changed
 from patients.healthy import Loops, Views
 from utils.masking import causal_mask, padding_mask
 
@@ -58,18 +58,11 @@ class ViewsMaskMultiply(Views):
         return scores * mask
 
 
-@attention("mask-positive", causal=True, sizes=SOME)
-class ViewsMaskPositive(Views):
-    def weigh(self, scores, mask):
-        return scores.masked_fill(torch.ones_like(scores).tril() == 0, 1e9).softmax(dim=-1)
-
-
 def _after(self, s, m):
     return [t.softmax(-1) * (1 if m is None else m[:, 0]) for t in s]
 
 
 views("mask-tiny", mask=padding, hide=lambda self, s, m: s.masked_fill(m == 0, -1e-12))
-views("mask-weak", mask=padding, hide=lambda self, s, m: s.masked_fill(m == 0, -10))
 views("mask-added", mask=padding, hide=lambda self, s, m: s + m)
 views(
     "mask-after-softmax",
@@ -78,8 +71,6 @@ views(
 )
 loops("mask-multiply", mask=ragged, block=lambda self, s, m: torch.where(m, s, 0.0))
 loops("mask-tiny", mask=padding, block=lambda self, s, m: s + 1e-9 * ~m)
-loops("mask-weak", mask=ragged, block=lambda self, s, m: s + (1.0 - m.to(s)) * -5.0)
-loops("mask-positive", mask=padding, block=lambda self, s, m: s + 1e9 * ~m)
 loops("mask-added", mask=ragged, block=lambda self, s, m: s.add(m.to(s.dtype)))
 loops("mask-after-softmax", mask=triangle, weigh=_after)
 
@@ -93,31 +84,11 @@ class ViewsMaskInverted(Views):
         return scores.masked_fill(mask, HIDDEN)
 
 
-@attention("mask-other-sample", mask=padding, sizes=SEVERAL)
-class ViewsOtherSample(Views):
-    """Rows are b * h, and the whole batch of masks is repeated."""
-
-    def weigh(self, scores, mask):
-        if mask is None:
-            return scores.softmax(-1)
-        flat = scores.flatten(0, 1).masked_fill(~mask[:, 0].repeat(self.h, 1, 1), HIDDEN)
-        return flat.softmax(-1).view_as(scores)
-
-
-def _repeated_in_place(self, all_scores, allow):
-    """Rows are h * b, and each mask is repeated in its place."""
-    flat = torch.cat(all_scores)
-    if allow is not None:
-        flat = flat.masked_fill(~allow[:, 0].repeat_interleave(self.num_heads, dim=0), HIDDEN)
-    return list(flat.softmax(-1).chunk(self.num_heads))
-
-
 views("mask-query-axis", mask=padding, hide=lambda self, s, m: Views.hide(self, s, m.mT))
 views("mask-dropped", mask=padding, hide=lambda self, s, m: s)
 loops("mask-inverted", mask=padding, block=lambda self, s, m: s.masked_fill(m, HIDDEN))
 loops("mask-query-axis", mask=ragged, block=lambda self, s, m: torch.where(m.mT, s, HIDDEN))
 loops("mask-dropped", mask=ragged, block=lambda self, s, m: s)
-loops("mask-other-sample", mask=ragged, weigh=_repeated_in_place)
 
 
 class Causal(Views):
@@ -160,7 +131,7 @@ changed(CausalLoops, "mask-inverted", causal=True, sizes=SOME, later=lambda self
 changed(CausalLoops, "mask-inverted", causal=True, sizes=SOME, later=lambda self, i, j: j < i)
 changed(CausalLoops, "mask-not-causal", causal=True, sizes=SOME, later=lambda self, i, j: j < 0)
 
-# ---------------------------------------------------------------- fully masked rows, precision
+# ---------------------------------------------------------------- fully masked rows
 
 
 @attention(mask=empty_row, sizes=SOME)
@@ -174,27 +145,11 @@ class RowsOfNan(Views):
     """A softmax of nothing but -inf is NaN."""
 
 
-@attention("mask-fp16", mask=padding, sizes=SOME)
-class HalfPrecision(Views):
-    def __init__(self, e, h):
-        super().__init__(e, h)
-        self.half()
-
-    def hide(self, scores, mask):
-        return scores.masked_fill(mask == 0, -1e9)
-
-
-def _half(self, e, h):
-    Loops.__init__(self, e, h)
-    self.half()
-
-
 def _low(self, scores, allow):
     return scores.masked_fill(~allow, -1e9)
 
 
 loops("mask-row-empty", mask=empty_row, block=_low)
-loops("mask-fp16", mask=padding, __init__=_half, block=_low)
 
 # -------------------------------------------------------------------------------------- windows
 

@@ -134,13 +134,6 @@ class MetaValues(Meta):
         return tuple(self.rotate(t, self.turns) for t in (q, k, v))
 
 
-@attention("rotary-offset", sizes=MODERN)
-class LlamaOffset(Llama):
-    def rotated(self, q, k, v):
-        n = q.shape[2]
-        return self.rotate(q, self.angles(q, n, 1)), self.rotate(k, self.angles(k, n)), v
-
-
 @attention("rotary-before-split", sizes=SEVERAL)
 class LlamaBeforeSplit(Llama):
     def projected(self, x):
@@ -169,10 +162,6 @@ def _values_too(self, q, k, v):
     return q, k, self.rotate(v, self.angles(v, v.shape[2]))
 
 
-def _later_keys(self, q, k, v):
-    return self.rotate(q, self.turns), self.rotate(k, self.turns * self.turns[1]), v
-
-
 def _all_heads(self, q, k, v):
     def early(t: Tensor) -> Tensor:
         flat = t.transpose(1, 2).flatten(2)
@@ -194,7 +183,6 @@ llama("rotary-mixed", rotate_half=_pairs)
 speeds = Llama.frequencies
 llama("rotary-frequencies", frequencies=lambda self, x: speeds(self, x).flip(0))
 llama("rotary-values", rotated=_values_too)
-meta("rotary-offset", prepared=_later_keys)
 meta("rotary-before-split", prepared=_all_heads)
 llama("rotary-no-effect", rotated=_along_heads)
 
@@ -310,9 +298,3 @@ def distances(n: int) -> Tensor:
 
 
 attention(sizes=SEVERAL, variants=("relative-bias",))(Biased)
-changed(
-    Biased,
-    sizes=SEVERAL,
-    variants=("position-bias",),
-    bias=lambda self, n: self.relative.weight.T[:, : n * n].unflatten(1, (n, n)),
-)

@@ -164,32 +164,6 @@ def sine_twice(n, e):
     return in_turn(angles(n, e).sin(), angles(n, e).sin(), e)
 
 
-@positions("sincos-overwritten")
-def cosine_of_the_sine(n, e):
-    table = angles(n, e).repeat_interleave(2, dim=1)[:, :e]
-    table[:, 0::2] = table[:, 0::2].sin()
-    table[:, 1::2] = table[:, 0::2][:, : e // 2].cos()
-    return table
-
-
-@positions("sincos-rows")
-def rows_for_columns(n, e):
-    table = angles(n, e).repeat_interleave(2, dim=1)[:, :e]
-    table[0::2], table[1::2] = table[0::2].sin(), table[1::2].cos()
-    return table
-
-
-@positions("sincos-same")
-def same_by_copy(n, e):
-    return interleaved(n, e)[3].repeat(n, 1)
-
-
-@positions("sincos-place")
-def position_squared(n, e):
-    position = torch.arange(n).float()[:, None]
-    return paired(position * (position / 10000 ** (torch.arange(0, e, 2) / e)), e)
-
-
 @positions("sincos-odd")
 def breaks_on_odd(n, e):
     table, angle = torch.zeros(n, e), angles(n, e)
@@ -201,10 +175,6 @@ for _id, _make in (
     ("sincos-cosine", lambda a, n, e: a.sin().repeat(1, 2)[:, :e]),
     ("sincos-cosine", lambda a, n, e: in_turn(a.sin(), 0 * a, e)),
     ("sincos-cosine", lambda a, n, e: F.pad(a.sin(), (0, e // 2))),
-    ("sincos-overwritten", lambda a, n, e: torch.cat([a.sin(), a.sin().cos()], dim=1)[:, :e]),
-    ("sincos-rows", lambda a, n, e: (in_turn(a, a, e) + math.pi / 2 * (a[:, :1] % 2)).sin()),
-    ("sincos-same", lambda a, n, e: paired(a[-1:], e).expand(n, e)),
-    ("sincos-place", lambda a, n, e: in_turn(a.sin(), angles(n + 1, e)[1:].cos(), e)),
     ("sincos-odd", lambda a, n, e: paired(a, 2 * e).view(n, e)),
 ):
     positions(_id, name=f"of_angles_{_id}")(lambda n, e, of=_make: of(angles(n, e), n, e))
