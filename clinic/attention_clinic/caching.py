@@ -201,7 +201,7 @@ def emulated(decoder: Decoder, ids: Tensor, plan: Plan, length: int) -> Tensor |
             made = decoder.whole(tokens)
     except Refused:  # a position beyond the model's own
         return None
-    if made.ndim != 3 or made.shape[:2] != tokens.shape or not mode.found:
+    if made.ndim != 3 or made.shape[:2] != tokens.shape or mode.raw is None:
         return None
     return torch.cat([made[mode.place(call)] for call in plan], dim=1)
 

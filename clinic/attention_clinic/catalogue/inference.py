@@ -25,6 +25,7 @@ from attention_clinic.catalogue.forms import Form, State, Step, bug
 
 Values = Mapping[str, Tensor]
 Changes = Iterator[tuple[str, dict[str, Tensor]]]  # what is said, and the values that change
+MASKED = -1e6  # scores below are those of masked keys
 ATEN = torch.ops.aten
 
 
@@ -137,6 +138,15 @@ Fix: start the rows of new tokens at their position: causal_mask(start + n)[star
 is correct only for as many queries as keys.
 Seen: hyprstream/hyprstream#1521; pytorch/executorch#21749; pytorch/executorch#22443;
 gittensor-ai-lab/sparkinfer#3; wenyuchen96/transformer""")
+bug("""cache-window-cut, chapter 16
+cuts keys and values to the window before the first queries of the call have read them
+Fix: let the queries read the kept keys and all new ones, under the mask of the window, and cut
+after that: n new tokens need the window - 1 keys before them as well.
+Seen: rasbt/LLMs-from-scratch#1013; pytorch/executorch#20346""")
+bug("""cache-window-forgotten, chapter 16
+lets new tokens attend to everything in the cache, although the model has a window
+Fix: give a single new token the last keys of the window only: k[:, :, -window:], values alike.
+Seen: karpathy/nanochat#452""")
 
 
 @dataclass(frozen=True)
@@ -147,6 +157,8 @@ class Call:
     end: int  # number of tokens after it
     shift: int = 0  # how far its tokens are from their own positions
     corner: bool = False  # whether its token i attends to keys 0 to i, as if no token came before
+    open: bool = False  # whether it attends to all keys before it, whatever the window
+    cut: bool = False  # whether only as many keys are left as the window holds
 
 
 Plan = tuple[Call, ...]
@@ -164,7 +176,8 @@ class Emulation(TorchDispatchMode):
     def __init__(self, plan: Plan, b: int, n: int) -> None:
         super().__init__()
         self.plan, self.b, self.n, self.batch = plan, b, n, b * (1 + len(plan))
-        self.found = False  # whether an attention was found
+        self.raw: Tensor | None = None  # scores before the mask, and a copy of them
+        self.open: Tensor | None = None
 
     _should_skip_dynamo = classmethod(lambda cls: False)  # else its compiler is imported: seconds
 
@@ -200,12 +213,19 @@ class Emulation(TorchDispatchMode):
 
     def _masked(self, s: Tensor) -> Tensor:
         """Return masked scores (batch * heads, i, j) under the masks of the plan."""
-        made = s.clone()
-        for call in (call for call in self.plan if call.corner):
+        made, last = s.clone(), self.plan[-1].end
+        window = int((self._front(s)[0, last - 1] > MASKED).any(0)[:last].sum())
+        for call in self.plan:
             index = (slice(self.b), slice(call.start, call.end), ..., slice(call.end))
             part = self._front(made)[index]  # a view (b, i, heads, j)
-            later = torch.ones(call.end - call.start, call.end).bool().triu(1)
-            part.masked_fill_(later[:, None], -torch.inf)
+            square = torch.ones(call.end - call.start, call.end).bool()
+            if call.corner:
+                part.masked_fill_(square.triu(1)[:, None], -torch.inf)
+            if call.open and self.open is not None:
+                shown = square.tril(call.start)[:, None] & (part <= MASKED)
+                part.copy_(torch.where(shown, self._front(self.open.view(s.shape))[index], part))
+            if call.cut and window < last:
+                part[..., : max(0, call.end - window)] = -torch.inf
         return made
 
     def __torch_dispatch__(
@@ -213,11 +233,17 @@ class Emulation(TorchDispatchMode):
     ) -> Any:
         t, n, packet = next(iter(args), None), self.n, func.overloadpacket
         if packet is ATEN.bmm and t.shape[1] == n in (t.shape[2], args[1].shape[2]):
-            self.found = True
-            return self._product(func, *args, scores=t.shape[2] != n)
+            made = self._product(func, *args, scores=t.shape[2] != n)
+            if t.shape[2] != n:
+                self.raw, self.open = made, made.clone()
+            return made
         if packet in (ATEN._softmax, ATEN._safe_softmax) and t.shape[-2:] == (n, n):
             return func(self._masked(t.flatten(0, -3)).view(t.shape), *args[1:], **kwargs or {})
-        return func(*args, **kwargs or {})
+        made = func(*args, **kwargs or {})
+        used = self.raw is not None and any(a is self.raw for a in args)
+        if used and made.numel() == self.raw.numel() and not (made <= MASKED).any():
+            self.raw, self.open = made, made.clone()  # scaled, not masked yet
+        return made
 
 
 def _planned(form: Form, state: State) -> State:
@@ -230,3 +256,9 @@ for _step in CACHE:
     _step.correct(lambda call: call)
 POSITIONS.wrong("cache-position")(lambda call: replace(call, shift=-call.start))
 MASKS.wrong("cache-mask-corner")(lambda call: replace(call, corner=True))
+for _tokens in (1, 1_000_000):  # only a single new token forgets the window, or several as well
+    MASKS.wrong("cache-window-forgotten")(
+        lambda call, most=_tokens: replace(call, open=0 < call.start >= call.end - most)
+    )
+MASKS.wrong("cache-window-cut")(lambda call: replace(call, cut=True))
+MASKS.wrong("cache-window-cut")(lambda call: replace(call, cut=call.start == 0))

@@ -49,6 +49,9 @@ class Words(nn.Module):
     def mask(self, rows: Tensor, columns: Tensor) -> Tensor:
         return allowed(rows, columns, self.sliding_window)
 
+    def read(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        return k, v
+
     def kept(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         return k, v
 
@@ -61,6 +64,7 @@ class Words(nn.Module):
             if held is not None:
                 k, v = torch.cat([held[0], k], dim=2), torch.cat([held[1], v], dim=2)
             present.append(self.kept(k, v))
+            k, v = self.read(k, v) if use_cache else (k, v)
             rows, j = torch.arange(start, start + n), k.shape[2]
             mask = self.mask(rows, torch.arange(start + n - j, start + n))
             scores = (q @ k.mT / math.sqrt(q.shape[-1])).masked_fill(~mask, -math.inf)
@@ -94,6 +98,24 @@ class WordsWindow(Words):
 
     def kept(self, k, v):
         return k[:, :, -self.sliding_window :], v[:, :, -self.sliding_window :]
+
+
+@patient("cache-window-cut")
+class WordsCut(WordsWindow):
+    """The first queries of a call find their keys already cut off: rows without numbers."""
+
+    def read(self, k, v):
+        return self.kept(k, v)
+
+
+@patient("cache-window-forgotten")
+class WordsForgotten(Words):
+    """A single new token gets no mask."""
+
+    sliding_window = 9
+
+    def mask(self, rows, columns):
+        return allowed(rows, columns, None if len(rows) == 1 else self.sliding_window)
 
 
 @patient("cache-position")
