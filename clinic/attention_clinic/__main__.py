@@ -4,8 +4,7 @@
     python -m attention_clinic package.module:Class --args 512 8 --causal
     python -m attention_clinic check path/to/model.py "path/to/other.py:Net(64, 8)" --github
 
-The first two build one class with its arguments and examine it as `diagnose` does; it may be a
-function that builds the module, or a module that exists already. `check` examines every model of
+The first two build one class with its arguments and examine it as `diagnose` does. `check` examines every model of
 the places as `diagnose_model` does, and imports nothing else; of a folder, every file that derives
 a class. The exit status is 0 for healthy, 1 for buggy or unexplained, 2 for a call that does not
 work, or names what could not be examined.
@@ -33,12 +32,10 @@ from torch import nn
 from attention_clinic.attention.tool import diagnose
 from attention_clinic.capture.calling import is_needed, parameters_of
 from attention_clinic.capture.module import CallFailed, attempted, check_positive, first_line
-from attention_clinic.models.report import ModelReport
-from attention_clinic.models.tool import diagnose_model
+from attention_clinic.models.tool import ModelReport, diagnose_model
 
 HEALTHY, BUGGY, BAD_CALL = 0, 1, 2
 INSTALLED = {"site-packages", "dist-packages"}
-PYTHON = Path(inspect.getsourcefile(ast) or "").parent.resolve()  # its own files
 DERIVES = re.compile(r"^class \w+\(", re.MULTILINE)
 RELATIVE = re.compile(r"^\s*from \.", re.MULTILINE)
 # values for the arguments of a constructor, by their names
@@ -138,8 +135,7 @@ def checked(arguments: Sequence[str]) -> int:
     print(write(found))
     reports = [one.report for one in found if one.report is not None]
     rows = [row for report in reports for row in report.unhealthy]
-    open_ = not given.only_named and (rows or any(report.failing for report in reports))
-    if open_ or any(row.report.explanations for row in rows):
+    if any(row.report.explanations or not given.only_named for row in rows):
         return BUGGY
     return BAD_CALL if any(one.bad for one in found) else HEALTHY
 
@@ -147,8 +143,8 @@ def checked(arguments: Sequence[str]) -> int:
 # ------------------------------------------------------------------------ import and build
 
 
-def loaded(target: str, values: Sequence[str]) -> Any:
-    """Return what PLACE:NAME refers to: a module, built if need be, or a function of q, k and v.
+def loaded(target: str, values: Sequence[str]) -> nn.Module:
+    """Return the module that PLACE:NAME refers to, built if need be.
 
     Args:
         target: a name in a file, or in a module that Python finds.
@@ -159,8 +155,7 @@ def loaded(target: str, values: Sequence[str]) -> Any:
         words = f"attention_clinic: the target must be PLACE:NAME, got {target}."
         raise ValueError(f"{words} Write path/to/file.py:Class.")
     found = named(place, imported(place), name)
-    takes = [one[0] for one in parameters_of(found)] if inspect.isfunction(found) else []
-    if isinstance(found, nn.Module) or takes[:3] == ["q", "k", "v"]:
+    if isinstance(found, nn.Module):
         return found
     pairs = [value.partition("=") for value in values]
     by_name = {key: _value(text) for key, equals, text in pairs if equals and key.isidentifier()}
@@ -333,8 +328,9 @@ def _isolated() -> Iterator[None]:
     finally:
         sys.path[:] = paths
         for name in {*sys.modules} - before:
-            file = Path(getattr(sys.modules[name], "__file__", None) or PYTHON).resolve()
-            if not (file.is_relative_to(PYTHON) or INSTALLED & {*file.parts}):
+            file = getattr(sys.modules[name], "__file__", None)
+            python = name.partition(".")[0] in sys.stdlib_module_names
+            if file and not python and not INSTALLED & {*Path(file).parts}:
                 del sys.modules[name]
         importlib.invalidate_caches()
 
@@ -367,11 +363,9 @@ def as_annotations(found: list[Checked]) -> str:
     for one in found:
         source, report = one.source, one.report
         if report is None or not report.rows:
-            kind, words = (
-                "error" if one.bad else "notice",
-                report.verdict if report else one.skipped,
-            )
-            lines.append(_command(kind, source, f"{source.name}: not examined", words))
+            words = report.verdict if report else one.skipped
+            title = f"{source.name}: not examined"
+            lines.append(_command("error" if one.bad else "notice", source, title, words))
             continue
         for row in report.unhealthy:
             place = f", {row.where}" * (row.places[0] != "")
@@ -380,8 +374,6 @@ def as_annotations(found: list[Checked]) -> str:
             if not said:
                 kind, said = "warning", row.report.failing or ["no known mistake gives its output"]
             lines.append(_command(kind, source, title, "; or ".join(said)))
-        for words in report.failing:
-            lines.append(_command("warning", source, report.name, f"fails: {words}"))
     return "\n".join(dict.fromkeys(lines))  # a model of the file may hold another one of it
 
 

@@ -6,7 +6,6 @@ import re
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from html import escape
 from textwrap import wrap
 from typing import Any
 
@@ -14,11 +13,6 @@ PAGE = 84  # columns that a notebook shows without breaking a line
 # a call or an index, one pair of brackets deep: never broken across lines
 CODE = re.compile(r"[\w.]+(\((?:[^()]|\([^()]*\))*\)|\[[^]]*\])|\([^()]*\)")
 GLUE = "\N{NO-BREAK SPACE}"
-# class names of our own, and no line break inside an id
-STYLE = (
-    "<style>.attention-clinic th, .attention-clinic td {text-align: left}"
-    " .attention-clinic td b {white-space: nowrap}</style>"
-)
 THREADS_SHOWN = 3  # in print; the report holds all
 # reports that were false in a condition: the pytest plugin prints the last ones whole
 ASKED: deque[Any] = deque(maxlen=5)
@@ -202,30 +196,6 @@ class Report:
             return explanation.evidence
         return f"{explanation.evidence} (largest difference below {self.tolerance:.0e})"
 
-    def _repr_html_(self) -> str:
-        rows = ""
-        for explanation in (*self.explanations, *self.remarks):
-            kind = "Remark: " if explanation in self.remarks else ""
-            words, detail = escape(explanation.words), escape(explanation.detail)
-            cells = (
-                f"{kind}<b>{escape(' + '.join(explanation.ids))}</b>",
-                f"{words}{'<br>' * bool(detail)}{detail}"
-                f"<br><i>{escape(self.evidence(explanation))}</i>",
-                escape(explanation.fix),
-                escape(explanation.chapter),
-                "<br>".join(map(_linked, explanation.threads)),
-            )
-            rows += f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
-        names = ("bug", "what the code does", "fix", "chapter", "seen in")
-        head = "".join(f"<th>{name}</th>" for name in names)
-        table = f"<table><tr>{head}</tr>{rows}</table>" if rows else ""
-        notes = [f"Variant: {v.id}, {v.words} ({v.models})" for v in self.variants]
-        listed = "".join(f"<li>{escape(note)}</li>" for note in notes + notes_of(self))
-        return (
-            f"{STYLE}<div class='attention-clinic'><b>{escape(self.verdict)}</b>"
-            f"{table}{f'<ul>{listed}</ul>' if listed else ''}</div>"
-        )
-
 
 def _as_data(explanation: Explanation) -> dict[str, Any]:
     """Return an explanation as plain values."""
@@ -255,15 +225,6 @@ def wrapped(line: str) -> list[str]:
         break_on_hyphens=False,
     )
     return [line.replace(GLUE, " ") for line in lines]
-
-
-def _linked(thread: str) -> str:
-    """Return owner/repository#number as a link, anything else as text."""
-    place, _, number = thread.partition("#")
-    if not number.isdigit() or place.count("/") != 1:
-        return escape(thread)
-    url = f"https://github.com/{place}/issues/{number}"
-    return f'<a href="{escape(url)}">{escape(thread)}</a>'
 
 
 def fewest_mistakes(reports: Sequence[Report]) -> Report:
