@@ -4,10 +4,10 @@
     python -m attention_clinic package.module:Class --args 512 8 --causal
     python -m attention_clinic check path/to/model.py "path/to/other.py:Net(64, 8)" --github
 
-The first two build one class with its arguments and examine it as `diagnose` does. `check` examines every model of
-the places as `diagnose_model` does, and imports nothing else; of a folder, every file that derives
-a class. The exit status is 0 for healthy, 1 for buggy or unexplained, 2 for a call that does not
-work, or names what could not be examined.
+The first two build one class with its arguments and examine it as `diagnose` does. `check` examines
+every model of the places as `diagnose_model` does, and imports nothing else; of a folder, every
+file that derives a class. The exit status is 0 for healthy, 1 for buggy or unexplained, 2 for a
+call that does not work, or names what could not be examined.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ def diagnose_positions(
         try:
             report = _of_module(patient, own, x, base)
             report = with_more(report, [("dropout-eval", "")] * patient.resting)
-            return learned(report, patient, lambda: patient.run(x), [x])
+            return learned(report, patient, lambda: patient.run(x))
         except CallFailed as failed:
             raise patient.refusal(failed.error, tuple(x.shape)) from failed.error
 

@@ -18,7 +18,6 @@ from attention_clinic.behaviour.unused import (
     created_in_forward,
     dropout_findings,
     plain_findings,
-    reads_globals,
 )
 from attention_clinic.capture.module import CallFailed, same
 from attention_clinic.capture.run import Run
@@ -40,7 +39,7 @@ BLOCKED = (
 
 def examined(trial: Trial) -> Report:
     """Return the report on a module, for one way to call it."""
-    patient, x, context = trial.patient, trial.tokens(), trial.context()
+    x, context = trial.tokens(), trial.context()
 
     def run() -> Tensor:
         return trial.run(x, context)
@@ -50,9 +49,7 @@ def examined(trial: Trial) -> Report:
         return found
     y = run()
     if not trial.crossed and same(y, trial.run(trial.tokens(seed=9))) and bool(y.isfinite().any()):
-        read = reads_globals(patient.original)
-        detail = f"forward reads {' and '.join(read)} from outside the module" if read else ""
-        return _simple(trial, "ignores-input", detail, "two inputs")
+        return _simple(trial, "ignores-input", "", "two inputs")
     _check_shape(trial, x, y)
     trial.meanings()  # refuses a mask of a wrong shape
     extra: list[Finding] = []
@@ -179,8 +176,7 @@ def _reported(trial: Trial, judged: Judgement, extra: list[Finding]) -> Report:
     own_call = trial.options.call is not None and not report.healthy
     if hasattr(patient.original, "examined") or own_call:
         return report
-    inputs = [x] if context is None else [x, context]
-    return learned(report, patient, lambda: trial.run(*inputs), inputs)
+    return learned(report, patient, lambda: trial.run(x, context))
 
 
 def behaving(trial: Trial, run: Callable[[], Tensor]) -> list[Finding]:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import dis
 import inspect
-import sys
 from collections.abc import Callable, Iterator, Sequence
-from types import CodeType, FunctionType, ModuleType
+from types import CodeType, FunctionType
 from typing import Any, Self
 
 import torch
@@ -59,39 +58,23 @@ def moves(run: Call, held: Sequence[Tensor]) -> bool:
 
 
 def is_mentioned(module: nn.Module, path: str) -> bool:
-    """Return whether code, besides the code that builds a module, reads what a path names."""
+    """Return whether code of a class, besides the code that builds, reads what a path names."""
     where, _, name = path.rpartition(".")
     if name.isdigit():  # of a list: code that reads the list may mean the others
         return False
-    kind = type(module.get_submodule(where))
-    files = {one.__module__ for part in module.modules() for one in type(part).__mro__}
-    files = {file for file in files if file.split(".")[0] not in ("torch", "builtins")}
-    known = [v for file in files for v in list(vars(sys.modules.get(file, sys)).values())]
-    known = [v for v in (*kind.__mro__, *known) if isinstance(v, type) and v.__module__ in files]
-    for value in known:
-        own = issubclass(value, kind) or issubclass(kind, value)
-        for key, one in vars(value).items():
+    for kind in type(module.get_submodule(where)).__mro__:
+        for key, one in vars(kind).items() if not kind.__module__.startswith("torch") else ():
             one = inspect.unwrap(one.fget if isinstance(one, property) else one)
             runs = isinstance(one, FunctionType) and not key.startswith(BUILDS)
-            if runs and _reads(one.__code__, name, own, one.__globals__):
+            if runs and {name, "getattr"} & _names(one.__code__):
                 return True
     return False
 
 
-def _reads(code: CodeType, name: str, own: bool, space: dict[str, Any]) -> bool:
-    """Return whether code reads an attribute, not of a library; `own`: `self` may have it."""
-    before: Any = None
-    for one in dis.get_instructions(code):
-        if one.opname in ("LOAD_ATTR", "LOAD_METHOD") and one.argval == name:
-            last = before.argval[-1:] if isinstance(before.argval, tuple) else (before.argval,)
-            library = before.opname == "LOAD_GLOBAL" and isinstance(space.get(*last), ModuleType)
-            if (own or last != ("self",)) and not library:
-                return True
-        if own and one.opname.startswith("LOAD_") and one.argval == "getattr":
-            return True
-        before = one
-    inner = (one for one in code.co_consts if isinstance(one, CodeType))
-    return any(_reads(one, name, own, space) for one in inner)
+def _names(code: CodeType) -> set[str]:
+    """Return the names of attributes and of globals that code reads."""
+    inner = [one for one in code.co_consts if isinstance(one, CodeType)]
+    return {*code.co_names}.union(*map(_names, inner))
 
 
 # ------------------------------------------------------------------- what no optimizer gets
@@ -111,13 +94,6 @@ def created_in_forward(patient: Patient, run: Call) -> list[str]:
     finally:
         handle.remove()
     return list(kinds)
-
-
-def reads_globals(module: nn.Module | Callable[..., Any]) -> list[str]:
-    """Return the names of the tensors outside the module that `forward` reads."""
-    function = inspect.unwrap(type(module).forward if isinstance(module, nn.Module) else module)
-    names = function.__code__.co_names if isinstance(function, FunctionType) else ()
-    return [name for name in names if isinstance(function.__globals__.get(name), Tensor)]
 
 
 def plain_findings(patient: Patient, run: Call) -> list[tuple[str, str]]:
