@@ -174,8 +174,9 @@ class Report:
             lines.append("  No known mistake gives this output.")
             if not self.failing:
                 lines.append("  Every property that could be tried holds.")
-        for note in notes_of(self):
-            lines += wrapped(f"  {note}")
+        notes = (("Fails", self.failing), ("Checked", self.checked), ("Not tried", self.untried))
+        for kind, words in ((kind, words) for kind, said in notes for words in said):
+            lines += wrapped(f"  {kind}: {words}")
         return "\n".join(lines)
 
     def _lines(self, explanation: Explanation, kind: str = "") -> list[str]:
@@ -202,15 +203,6 @@ def _as_data(explanation: Explanation) -> dict[str, Any]:
     names = ("ids", "words", "detail", "fix", "chapter", "threads")
     values = ((name, getattr(explanation, name)) for name in names)
     return {name: list(v) if isinstance(v, tuple) else v for name, v in values}
-
-
-def notes_of(report: Any) -> list[str]:
-    """Return the failing properties, the checks and what was not tried, one line each."""
-    return [
-        *(f"Fails: {words}" for words in report.failing),
-        *(f"Checked: {words}" for words in report.checked),
-        *(f"Not tried: {words}" for words in report.untried),
-    ]
 
 
 def wrapped(line: str) -> list[str]:

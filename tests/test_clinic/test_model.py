@@ -163,21 +163,6 @@ def test_what_nothing_explains_is_not_healthy_and_has_its_path() -> None:
     assert report.unhealthy[0].where in ("2", "2.attn")
 
 
-def test_samples_that_mix() -> None:
-    class Images(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.cut = nn.Conv2d(3, E, 4, 4)
-            self.block = nn.TransformerEncoderLayer(E, H, 40)  # takes (n, b, e)
-
-        def forward(self, x: Tensor) -> Tensor:
-            return self.block(self.cut(x).flatten(2).mT)
-
-    report = diagnose_model(Images())
-    assert not report and any("samples stay apart" in words for words in report.failing)
-    assert diagnose_model(nn.TransformerEncoderLayer(E, H, 40)), "nothing says what comes first"
-
-
 class Placed(nn.Module):
     def __init__(self, held: Tensor):
         super().__init__()

@@ -172,8 +172,7 @@ def _users(run: Callable[..., Any], masks: tuple[Tensor | None, ...]) -> Callabl
 
 def _by_name(block: nn.Module, asked: Asked, crossed: bool) -> Callable[..., Any]:
     """Return a call that gives masks by the names of their arguments."""
-    layout = calling.Layout("n b e") if calling.is_time_first(block) else calling.Layout()
-    way = calling.Way(layout, calling.sides_of(block) if crossed else None)
+    way = calling.Way(calling.is_time_first(block), calling.sides_of(block) if crossed else None)
     given: dict[str, Tensor] = {}
     for name, value, what in zip(asked.arguments, asked.masks, WHAT, strict=True):
         if value is None:

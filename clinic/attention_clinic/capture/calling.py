@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import pairwise, product
 from typing import Any
 
@@ -95,13 +95,6 @@ def sides_of(module: Examined) -> Sides | None:
     return Sides(tuple(tokens), tuple(context)) if tokens and context else None
 
 
-def needs_context(module: Examined) -> bool:
-    """Return whether forward needs an argument that is named after a context."""
-    starts = ("context", "memory", "enc_", "encoder_", "cross_")
-    needed = [name.lower() for name, p in parameters_of(module).items() if is_needed(p)]
-    return any(side(name) == "context" and name.startswith(starts) for name in needed)
-
-
 @dataclass(frozen=True)
 class Tables:
     """One layout of the cosines and sines of rotary positions."""
@@ -157,36 +150,14 @@ class Blank:
         dtype = torch.bool if isinstance(self.value, bool) else x.dtype
         return torch.full([sizes[s] for s in self.shape.split()], self.value, dtype=dtype)
 
-    def hiding(self, allow: Tensor, x: Tensor, keys: int | None = None) -> Tensor | None:
-        """Return a mask of this form for a rule (1 or b, 1, 1 or i, j), None if it cannot be."""
-        letters, blank = self.shape.split(), self.made(x, keys)
-        if any(allow.shape[axis] > 1 and s not in letters for axis, s in ((0, "b"), (2, "i"))):
-            return None
-        rows = allow.expand(len(x), 1, x.shape[1], keys or x.shape[1])[:, 0]
-        rows = rows if "b" in letters else rows[0]
-        rule = (rows if "i" in letters else rows[..., 0, :]).reshape(blank.shape)
-        if self.value is False:
-            return ~rule
-        return rule.to(blank.dtype) if self.value else blank.masked_fill(~rule, -torch.inf)
-
 
 SHAPES = ("b 1 1 j", "b 1 j", "b i j", "i j", "b 1 i j", "b j")
 BLANKS = [Blank(shape, value) for value in (False, True, 1.0, 0.0) for shape in SHAPES]
 
 
-@dataclass(frozen=True)
-class Layout:
-    """How forward takes tokens (b, n, e)."""
-
-    form: str = "b n e"  # or "n b e"
-
-    def arranged(self, x: Tensor) -> Tensor:
-        """Return tokens (b, n, e) as forward takes them."""
-        return x.transpose(0, 1) if self.form == "n b e" else x
-
-    def tokens(self, y: Tensor) -> Tensor:
-        """Return a result of forward as tokens (b, n, e)."""
-        return self.arranged(y) if y.ndim == 3 else y
+def swapped(t: Tensor, time_first: bool) -> Tensor:
+    """Return tokens (b, n, e) as (n, b, e), and the other way round, where time comes first."""
+    return t.transpose(0, 1) if time_first and t.ndim == 3 else t
 
 
 def token_counts(module: Examined) -> list[int]:
@@ -194,10 +165,7 @@ def token_counts(module: Examined) -> list[int]:
     found: list[int] = []
     for part in module.modules() if isinstance(module, nn.Module) else ():
         for value in (value for name, value in vars(part).items() if name in COUNTS):
-            if isinstance(value, tuple | list) and len(value) == 2:
-                found.append(int(value[0] * value[1]))
-            elif isinstance(value, int):
-                found += [value * value, value]
+            found += [value * value, value] if isinstance(value, int) else []
         tables = [p for p in part.parameters(recurse=False) if p.ndim > 2]
         for table in (*tables, *(t for t in part.buffers(recurse=False) if t.ndim > 1)):
             found += [table.shape[-1]] * (table.shape[-1] == table.shape[-2])
@@ -209,7 +177,7 @@ def token_counts(module: Examined) -> list[int]:
 class Way:
     """One way to call a module: which argument gets what."""
 
-    layout: Layout = field(default_factory=Layout)
+    time_first: bool = False  # whether forward takes (n, b, e)
     sides: Sides | None = None
     tables: Tables | None = None
     blank: Blank | None = None
@@ -225,7 +193,7 @@ class Way:
 def ways(module: Examined, head_dims: list[int], crossed: bool) -> Iterator[Way]:
     """Yield ways to call a module, with a context or without one, the likeliest first."""
     stack = is_time_first(module) and not isinstance(module, nn.MultiheadAttention)
-    plain = Way(Layout("n b e") if stack else Layout(), sides_of(module) if crossed else None)
+    plain = Way(stack, sides_of(module) if crossed else None)
     yield plain
     parameters = parameters_of(module)
     known = [name for name in parameters if name in TABLES | POSITIONS]
@@ -236,7 +204,7 @@ def ways(module: Examined, head_dims: list[int], crossed: bool) -> Iterator[Way]
         if blank.shape == "b 1 1 j" and any(is_needed(parameters[name]) for name in known):
             yield from (replace(plain, blank=blank, tables=one) for one in tables[:6])
     if not stack and says_time_first(module):
-        yield replace(plain, layout=Layout("n b e"))
+        yield replace(plain, time_first=True)
 
 
 def mask_argument(module: Examined, context: bool = False) -> str | None:
@@ -283,11 +251,11 @@ def call(
     lost = {"mask": mask is not None and not where, "context": context is not None and not sides}
     for name in (name for name, missing in lost.items() if missing):
         raise TypeError(f"forward has no argument for a {name}")
-    tokens = way.layout.arranged(x)
+    tokens = swapped(x, way.time_first)
     known: dict[str | None, Any] = {} if mask is None else {where: mask}
     if sides is not None:
         known |= dict.fromkeys(sides.tokens, tokens)
-        known |= dict.fromkeys(sides.context, way.layout.arranged(context))
+        known |= dict.fromkeys(sides.context, swapped(context, way.time_first))
     kwargs: dict[str, Any] = {}
     for name, parameter in parameters_of(module).items():
         value = known.get(name, NotImplemented)
@@ -345,4 +313,4 @@ def first_tensor(result: object) -> Tensor:
 
 def tokens_of(result: object, way: Way) -> Tensor:
     """Return the tokens (b, n, e) of a result: its first tensor."""
-    return way.layout.tokens(first_tensor(result))
+    return swapped(first_tensor(result), way.time_first)

@@ -26,7 +26,6 @@ HEAD_NAMES = (
     "n_attention_heads", "num_q_heads", "n_local_heads", "attention_heads", "head_num", "n_h",
     "num_query_heads", "head_count", "head", "h", "H",
 )  # fmt: skip
-HEAD_LISTS = ("heads", "attention_heads", "attn_heads", "head_list", "self_attention_heads")
 HEAD_DIM_NAMES = ("rotary_ndims", "rotary_dim", "head_dim", "head_size", "dim_head", "d_k")
 WIDTHS = (
     "embed_dim", "hidden_size", "d_model", "n_embd", "dim", "embed_size", "emb_size", "emb_dim",
@@ -145,11 +144,9 @@ def _is_number(value: object, kind: Any = int | float) -> bool:
 
 def heads_of(where: str, module: Examined) -> int:
     """Return the number of heads that a module states; a `ValueError` if it states none."""
-    for name, value in _attributes(module, dict.fromkeys((*HEAD_NAMES, *HEAD_LISTS))):
-        if name in HEAD_NAMES and _is_number(value, int):
+    for _, value in _attributes(module, HEAD_NAMES):
+        if _is_number(value, int):
             return value
-        if name in HEAD_LISTS and isinstance(value, nn.ModuleList) and len(value):
-            return len(value)
     raise ValueError(
         f"{where}: num_heads must be given, got None, and {type(module).__name__} has no attribute "
         f"such as num_heads. Pass it: {where}(module, num_heads=8)."
@@ -277,10 +274,6 @@ class Trial:
 
             self._runs[key] = capture(call, mine, others, self._weights().items())
         return self._runs[key]
-
-    def forget(self) -> None:
-        """Drop the recorded calls, because the module changed."""
-        self._runs.clear()
 
     def takes(self, number: int) -> bool:
         """Return whether the module takes the sizes of a call."""

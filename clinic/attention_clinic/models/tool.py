@@ -19,7 +19,7 @@ from attention_clinic.embedding import diagnose_embedding
 from attention_clinic.models import find
 from attention_clinic.models.find import Inputs, Replay, Site, above, is_inside
 from attention_clinic.positions import diagnose_positions
-from attention_clinic.report import ASKED, Report, explain, notes_of, wrapped
+from attention_clinic.report import ASKED, Report, explain, wrapped
 
 WHERE = "diagnose_model"
 MANY = 512  # tokens: with more of them, an examination takes minutes
@@ -27,7 +27,6 @@ COLUMNS = 46  # of the paths in a report
 SHOWN = 6  # parts that nothing examined, by name
 NOT_CALLED = "the clinic can call it: try num_heads=..., or diagnose(part, call=...)"
 HIDDEN = "an attention was found in it, as in others of its class"
-MIXING = "samples stay apart: changing one changes what the model says of another"
 
 
 def diagnose_model(
@@ -121,19 +120,17 @@ class ModelReport:
     Args:
         name: of the model.
         rows: the parts that were examined.
-        failing, checked, untried: of the whole model, apart from the rows.
+        untried: parts and inputs that nothing examined.
     """
 
     name: str
     rows: tuple[Row, ...]
-    failing: tuple[str, ...] = ()
-    checked: tuple[str, ...] = ()
     untried: tuple[str, ...] = ()
 
     @property
     def healthy(self) -> bool:
         """Whether something was examined, and all of it is healthy."""
-        return bool(self.rows) and not self.failing and not self.unhealthy
+        return bool(self.rows) and not self.unhealthy
 
     @property
     def unhealthy(self) -> tuple[Row, ...]:
@@ -153,9 +150,11 @@ class ModelReport:
             return f"{self.name}: nothing was found that could be examined"
         count = f"{len(kinds)} part{'s' * (len(kinds) > 1)} examined"
         said = [f"{kinds.count(k)} {k}" for k in ("buggy", "unexplained") if k in kinds]
-        if said:
-            return f"{self.name}: {' and '.join(said)} of {count}"
-        return f"{self.name}: {'healthy' if self.healthy else 'not healthy as a whole'}, {count}"
+        return (
+            f"{self.name}: {' and '.join(said)} of {count}"
+            if said
+            else f"{self.name}: healthy, {count}"
+        )
 
     def data(self) -> dict[str, Any]:
         """Return the report as plain dictionaries, lists and strings, for `json.dumps`."""
@@ -163,8 +162,8 @@ class ModelReport:
             {"part": r.kind, "where": r.where, "places": list(r.places), **r.report.data()}
             for r in self.rows
         ]
-        notes = {name: list(getattr(self, name)) for name in ("failing", "checked", "untried")}
-        return {"name": self.name, "healthy": self.healthy, "rows": rows, **notes}
+        found = {"name": self.name, "healthy": self.healthy, "rows": rows}
+        return {**found, "untried": list(self.untried)}
 
     def __bool__(self) -> bool:
         if not self.healthy:
@@ -178,7 +177,7 @@ class ModelReport:
         kinds = max((len(row.kind) for row in self.rows), default=0)
         wide = min(COLUMNS, max((len(row.where) for row in self.rows), default=0))
         rows = [f"  {row.kind:{kinds}}  {row.where:{wide}}  {row.verdict}" for row in self.rows]
-        notes = [f"  {note}" for note in notes_of(self)]
+        notes = [f"  Not tried: {words}" for words in self.untried]
         lines = [part for line in (*rows, *notes) for part in wrapped(line)]
         found = [line for row in self.unhealthy for line in ("", row.where, str(row.report))]
         return "\n".join([self.verdict, *lines, *found])
@@ -202,7 +201,7 @@ class Examination:
         self, model: nn.Module, inputs: Inputs, num_heads: int | None, causal: bool | None
     ) -> None:
         self.model, self.num_heads, self.causal = model, num_heads, causal
-        self.recording, self.given = find.recorded(model, inputs)
+        self.recording = find.recorded(model, inputs)
         self.parts, self.calls = self.recording.parts, self.recording.calls
         self.sites = find.sites_of(self.recording)
 
@@ -212,10 +211,7 @@ class Examination:
         for group in self.groups():
             rows += self.rows(group)
         rows += self.hidden()
-        failing = (MIXING,) * find.mixes(self.model, self.given)
-        return ModelReport(
-            type(self.model).__name__, tuple(rows), failing, untried=tuple(self.untried(rows))
-        )
+        return ModelReport(type(self.model).__name__, tuple(rows), tuple(self.untried(rows)))
 
     def groups(self) -> list[Group]:
         """Return the blocks, and the attentions without one."""
