@@ -17,7 +17,6 @@ from attention_clinic.capture.module import (
     Patient,
     held_tensors,
     in_training,
-    wanting_gradients,
 )
 from attention_clinic.catalogue.forms import with_more
 from attention_clinic.report import Report
@@ -56,12 +55,16 @@ class Trace(Mode):
             self.module.register_forward_hook(self._end),
         ]
         try:
-            with torch.random.fork_rng(devices=[]), wanting_gradients(list(self.held.values())):
+            for p in self.held.values():
+                p.requires_grad_(True)
+            with torch.random.fork_rng(devices=[]), torch.enable_grad():
                 torch.manual_seed(0)
                 with NoDropout(), self:
                     run()
                 self._follow()
         finally:
+            for p in self.held.values():
+                p.requires_grad_(False)
             for handle in handles:
                 handle.remove()
         if not self.results:

@@ -20,13 +20,11 @@ from attention_clinic.capture.module import (
     Patient,
     held_tensors,
     in_training,
-    moved,
     same,
 )
 
 OWN = frozenset(vars(nn.Module()))  # what every module keeps for itself
 BUILDS = ("__init__", "init", "_init", "reset", "_reset")  # code that only makes parameters
-FLIP = (-1.5, 0.1)  # moves numbers, and what only their signs decide
 PLAIN = "param-plain-tensor"
 SHOWN = 3  # names that a report lists
 DROPOUTS = (
@@ -49,12 +47,17 @@ def moves(run: Call, held: Sequence[Tensor]) -> bool:
     with NoDropout(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         y = run()
-        with moved([t for t in held if t.is_floating_point()], *FLIP):
+        kept = [(t, t.detach().clone()) for t in held if t.is_floating_point()]
+        try:
+            for t, _ in kept:
+                t.data.mul_(-1.5).add_(0.1)  # moves numbers, and what only their signs decide
             torch.manual_seed(0)
-            try:
-                return not same(y, run())
-            except CallFailed:  # code that refuses some numbers reads them
-                return True
+            return not same(y, run())
+        except CallFailed:  # code that refuses some numbers reads them
+            return True
+        finally:
+            for t, before in kept:
+                t.data.copy_(before)
 
 
 def is_mentioned(module: nn.Module, path: str) -> bool:
@@ -137,7 +140,6 @@ class Running(NoDropout):
         self.met: set[nn.Module] = set()  # parts that were called
         self.dropping: set[nn.Module] = set()  # inside them something drops
         self.calling: set[nn.Module] = set()  # they drop something themselves
-        self.trying: set[nn.Module] = set()  # they or their layers may drop, whatever p is
         self.stack: list[nn.Module] = []
 
     def __enter__(self) -> Self:
@@ -163,7 +165,6 @@ class Running(NoDropout):
 
     def _count(self, probability: float) -> None:
         super()._count(probability)
-        self.trying.update(self.stack[-2:])
         if probability > 0:
             self.dropping.update(self.stack)
             self.calling.update(self.stack[-1:])
@@ -222,19 +223,16 @@ def _undropped(patient: Patient, run: Call) -> list[str]:
 def _declared(module: nn.Module, path: str, part: nn.Module, seen: Running) -> Iterator[str]:
     """Yield how a part that drops nothing itself declares a dropout."""
     place, drops = f" of {path}" if path else "", part in seen.dropping
-    layers = list(_dropouts(part))
-    beside = any(child in seen.met for _, child in layers)  # a layer of the same part drops
-    for name, child in layers:
+    for name, child in _dropouts(part):
         where = f"{path}.{name}".removeprefix(".")
         sure = child.p > 0 and not drops
-        likely = beside if child.p > 0 else not drops and part not in seen.trying
-        if child not in seen.met and (sure or (likely and not is_mentioned(module, where))):
+        if child not in seen.met and (sure or not is_mentioned(module, where)):
             yield f"{where} is never called"
     for name, value in vars(part).items() if not drops else ():
         kept = _is_probability(name) and isinstance(value, float) and 0 < value < 1
         if kept and (part is module or not is_mentioned(module, f"{path}.{name}")):
             yield f"self.{name}{place} is {value:g}, and nothing drops"
-    alone = module not in seen.dropping and (part is module or part in seen.trying)
+    alone = part is module and not drops
     for name in _never_read(type(part)) if alone else ():
         yield f"__init__{place} never reads {name}"
 

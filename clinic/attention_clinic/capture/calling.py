@@ -15,6 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from attention_clinic.capture.tape import tensors_in
+
 QUERIES = {"q", "query", "queries", "x", "x1", "xq", "x_q", "tokens", "stream", "latents"}
 KEYS = {"k", "v", "kv", "ctx", "mem", "cond", "x_kv", "xkv", "x_k", "x_v", "xk", "xv", "xa"}
 QUERY_STARTS = ("input", "hidden_state", "tgt", "trg", "target", "dec", "que")
@@ -192,8 +194,7 @@ class Way:
 
 def ways(module: Examined, head_dims: list[int], crossed: bool) -> Iterator[Way]:
     """Yield ways to call a module, with a context or without one, the likeliest first."""
-    stack = is_time_first(module) and not isinstance(module, nn.MultiheadAttention)
-    plain = Way(stack, sides_of(module) if crossed else None)
+    plain = Way(is_time_first(module), sides_of(module) if crossed else None)
     yield plain
     parameters = parameters_of(module)
     known = [name for name in parameters if name in TABLES | POSITIONS]
@@ -201,10 +202,6 @@ def ways(module: Examined, head_dims: list[int], crossed: bool) -> Iterator[Way]
     yield from (replace(plain, tables=one) for one in tables)
     for blank in BLANKS if any(map(is_mask, parameters)) else ():
         yield replace(plain, blank=blank)
-        if blank.shape == "b 1 1 j" and any(is_needed(parameters[name]) for name in known):
-            yield from (replace(plain, blank=blank, tables=one) for one in tables[:6])
-    if not stack and says_time_first(module):
-        yield replace(plain, time_first=True)
 
 
 def mask_argument(module: Examined, context: bool = False) -> str | None:
@@ -244,8 +241,8 @@ def call(
 
     The mask is that of the context (b, j, c) where there is one; a cache comes with its length.
     """
-    if isinstance(module, nn.MultiheadAttention):
-        return _torch_attention(module, x, mask, x if context is None else context)
+    if isinstance(module, nn.MultiheadAttention) and mask is not None:
+        mask = _for_torch(module, mask, x, x if context is None else context)
     sides = way.sides if context is not None else None
     where = mask_argument(module, context is not None)
     lost = {"mask": mask is not None and not where, "context": context is not None and not sides}
@@ -288,26 +285,17 @@ def _value(name: str, needed: bool, way: Way, given: tuple, cache: Any) -> Any:
     return start if low in STARTS else None if context is not None else tokens
 
 
-def _torch_attention(
-    module: nn.MultiheadAttention, x: Tensor, mask: Tensor | None, context: Tensor
-) -> Tensor:
-    """Call PyTorch's own attention, whose boolean masks mean the opposite."""
-    if mask is not None:
-        mask = ~mask if not mask.is_floating_point() else mask
-        sizes = (x.shape[0], module.num_heads, x.shape[1], context.shape[1])
-        mask = mask.expand(sizes).reshape(-1, *sizes[2:])
-    if not module.batch_first:
-        x, context = x.transpose(0, 1), context.transpose(0, 1)
-    result = module(x, context, context, attn_mask=mask, need_weights=False)[0]
-    return result if module.batch_first else result.transpose(0, 1)
+def _for_torch(module: nn.MultiheadAttention, mask: Tensor, x: Tensor, context: Tensor) -> Tensor:
+    """Return a mask as PyTorch's own attention takes it: True blocks, one for each head."""
+    sizes = (len(x), module.num_heads, x.shape[1], context.shape[1])
+    mask = mask if mask.is_floating_point() else ~mask
+    return mask.expand(sizes).flatten(0, 1)
 
 
 def first_tensor(result: object) -> Tensor:
     """Return the first tensor of a result; a result without one is a `TypeError`."""
-    values = list(result.values()) if isinstance(result, dict) else result
-    for value in values if isinstance(values, tuple | list) else [values]:
-        if isinstance(value, Tensor):
-            return value
+    for t in tensors_in(result):
+        return t
     raise TypeError(f"it returned {type(result).__name__}, not a tensor")
 
 

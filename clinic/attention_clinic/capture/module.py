@@ -112,32 +112,6 @@ class Precision(Mode):
 
 
 @contextmanager
-def moved(parameters: list[Tensor], times: float = 1.5, plus: float = 0.1) -> Iterator[None]:
-    """Let parameters of a copy hold different numbers for a while."""
-    kept = [p.detach().clone() for p in parameters]
-    try:
-        for p in parameters:
-            p.data.mul_(times).add_(plus)
-        yield
-    finally:
-        for p, before in zip(parameters, kept, strict=True):
-            p.data.copy_(before)
-
-
-@contextmanager
-def wanting_gradients(parameters: list[nn.Parameter]) -> Iterator[None]:
-    """Let parameters of a copy require gradients for a while."""
-    try:
-        for p in parameters:
-            p.requires_grad_(True)
-        with torch.enable_grad():
-            yield
-    finally:
-        for p in parameters:
-            p.requires_grad_(False)
-
-
-@contextmanager
 def in_training(module: nn.Module, training: bool = True) -> Iterator[None]:
     """Set a copy to training mode for a while; restore what it keeps for itself afterwards."""
     stores = [store for part in module.modules() for store in (part._buffers, vars(part))]
@@ -175,20 +149,16 @@ def unwrapped(where: str, module: Any) -> Any:
     inner = module.module if isinstance(module, PARALLEL) else getattr(module, "_orig_mod", None)
     if inner is not None:
         return unwrapped(where, inner)
-    jit = {kind.__name__ for kind in type(module).__mro__} & {"ScriptModule", "ScriptFunction"}
-    if isinstance(module, type) or not callable(module) or jit:
-        got = "one of torch.jit" if jit else f"{module!r:.80}"
-        raise ValueError(
-            f"{where}: module must be an nn.Module or a Python function, got {got}. "
-            "Build it first and pass the object, from before torch.jit."
-        )
     try:
         parameters_of(module)
-    except (TypeError, ValueError) as error:
+        known = not isinstance(module, type | torch.jit.ScriptModule | torch.jit.ScriptFunction)
+    except (TypeError, ValueError):  # of a built-in function
+        known = False
+    if not known:
         raise ValueError(
-            f"{where}: a function must have a signature, got the built-in {module!r:.80}. Write "
-            f"{where}(lambda q, k, v: function(q, k, v))."
-        ) from error
+            f"{where}: module must be an nn.Module or a Python function, got {module!r:.80}. "
+            "Build it first and pass the object, from before torch.jit."
+        )
     return module
 
 

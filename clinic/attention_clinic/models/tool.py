@@ -150,11 +150,8 @@ class ModelReport:
             return f"{self.name}: nothing was found that could be examined"
         count = f"{len(kinds)} part{'s' * (len(kinds) > 1)} examined"
         said = [f"{kinds.count(k)} {k}" for k in ("buggy", "unexplained") if k in kinds]
-        return (
-            f"{self.name}: {' and '.join(said)} of {count}"
-            if said
-            else f"{self.name}: healthy, {count}"
-        )
+        found = f"{' and '.join(said)} of " if said else "healthy, "
+        return f"{self.name}: {found}{count}"
 
     def data(self) -> dict[str, Any]:
         """Return the report as plain dictionaries, lists and strings, for `json.dumps`."""
