@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from itertools import pairwise, product
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -28,8 +28,7 @@ COSINES = {"cos", "freqs_cos", "cos_cached", "rope_cos"}
 SINES = {"sin", "freqs_sin", "sin_cached", "rope_sin"}
 BOTH = {"position_embeddings", "cos_sin", "rope", "rotary", "rope_cache", "rotary_emb", "pos_emb"}
 COMPLEX = {"freqs_cis", "freqs_complex", "pos_cis"}
-ANGLES = {"freqs", "rotary_pos_emb", "angles"}
-TABLES = COSINES | SINES | BOTH | COMPLEX | ANGLES
+TABLES = COSINES | SINES | BOTH | COMPLEX
 CACHES = {"cache", "past_key_values", "past_key_value", "kv_cache", "layer_past", "past"}
 MASKS = {"msk", "allow", "allowed", "visible", "valid", "pad", "padding", "attn_bias", "keep"}
 KNOWN = POSITIONS | STARTS | TABLES | CACHES | MASKS | ADDED
@@ -97,46 +96,22 @@ def sides_of(module: Examined) -> Sides | None:
     return Sides(tuple(tokens), tuple(context)) if tokens and context else None
 
 
-@dataclass(frozen=True)
-class Tables:
-    """One layout of the cosines and sines of rotary positions."""
-
-    width: int  # how many numbers of a head are rotated; 0 for position ids alone
-    twice: bool = False  # whether the angles are repeated, one half after the other
-    shape: str = "n w"
-
-    def value(self, name: str, n: int, dtype: torch.dtype, start: int = 0) -> Any:
-        """Return the value of an argument with this name for n tokens, None for other names."""
-        if name in POSITIONS and (not self.width or name not in TABLES):
-            return positions(name, start, n)
-        steps = torch.arange(0, self.width, 2, dtype=torch.float64) / max(1, self.width)
-        angles = torch.arange(start, start + n, dtype=torch.float64)[:, None] * 10_000.0**-steps
-        if name in COMPLEX:
-            return torch.polar(torch.ones_like(angles), angles)
-        angles = torch.cat([angles, angles], dim=1) if self.twice else angles
-        angles = angles[None] if self.shape == "1 n w" else angles
-        cos, sin = angles.cos().to(dtype), angles.sin().to(dtype)
-        known = ((COSINES, cos), (SINES, sin), (BOTH, (cos, sin)), (ANGLES, angles.to(dtype)))
-        return next((value for names, value in known if name in names), None)
+def rotary_table(name: str, width: int, start: int, x: Tensor) -> Any:
+    """Return cosines and sines (1, n, width) for tokens x, or complex numbers (n, width / 2)."""
+    steps = torch.arange(0, width, 2, dtype=torch.float64) / width
+    places = torch.arange(start, start + x.shape[1], dtype=torch.float64)
+    angles = places[:, None] * 10_000.0**-steps
+    if name in COMPLEX:
+        return torch.polar(torch.ones_like(angles), angles)
+    angles = torch.cat([angles, angles], dim=1)[None]
+    cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
+    return cos if name in COSINES else sin if name in SINES else (cos, sin)
 
 
 def positions(name: str, start: int, n: int) -> Tensor:
     """Return the positions of n tokens: (1, n) under the names of transformers, else (n,)."""
     places = torch.arange(start, start + n)
     return places[None] if name in ("position_ids", "pos_ids") else places
-
-
-def tables_for(names: list[str], widths: list[int]) -> Iterator[Tables]:
-    """Yield layouts of rotary tables for these arguments and widths, the usual ones first."""
-    if POSITIONS.issuperset(names) and TABLES.isdisjoint(names):
-        yield Tables(0)
-        return
-    one = (COMPLEX | POSITIONS).issuperset(names)
-    shapes = ("n w",) if one else ("1 n w", "n w")
-    even = (width for width in widths if width % 2 == 0)
-    yield from (
-        Tables(*layout) for layout in product(even, (False,) if one else (True, False), shapes)
-    )
 
 
 @dataclass(frozen=True)
@@ -181,7 +156,7 @@ class Way:
 
     time_first: bool = False  # whether forward takes (n, b, e)
     sides: Sides | None = None
-    tables: Tables | None = None
+    rotary: int = 0  # how many numbers of a head a table of cosines and sines rotates
     blank: Blank | None = None
 
     @property
@@ -196,12 +171,10 @@ def ways(module: Examined, head_dims: list[int], crossed: bool) -> Iterator[Way]
     """Yield ways to call a module, with a context or without one, the likeliest first."""
     plain = Way(is_time_first(module), sides_of(module) if crossed else None)
     yield plain
-    parameters = parameters_of(module)
-    known = [name for name in parameters if name in TABLES | POSITIONS]
-    tables = list(tables_for(known, head_dims)) if known else []
-    yield from (replace(plain, tables=one) for one in tables)
-    for blank in BLANKS if any(map(is_mask, parameters)) else ():
-        yield replace(plain, blank=blank)
+    if not TABLES.isdisjoint(parameters_of(module)):
+        yield from (replace(plain, rotary=width) for width in head_dims if width % 2 == 0)
+    if any(map(is_mask, parameters_of(module))):
+        yield from (replace(plain, blank=blank) for blank in BLANKS)
 
 
 def mask_argument(module: Examined, context: bool = False) -> str | None:
@@ -273,13 +246,12 @@ def _value(name: str, needed: bool, way: Way, given: tuple, cache: Any) -> Any:
         return absent if way.blank is None else way.blank.made(x, keys)
     if cache is not None and name in CACHES:
         return cache[0]
-    if way.tables is not None and name in TABLES | POSITIONS:
-        value = way.tables.value(name, n, x.dtype, start)
-        return absent if value is None else value
+    if way.rotary and name in TABLES:
+        return rotary_table(name, way.rotary, start, x)
     if not needed or name in CACHES or "bias" in low:
         return absent
     if name in POSITIONS:
-        return torch.arange(start, start + n)
+        return positions(name, start, n)
     if low in ADDED or low.endswith(("_pos", "_pos_embed")):
         return torch.zeros_like(tokens)
     return start if low in STARTS else None if context is not None else tokens

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
-from itertools import islice, product
+from itertools import product
 from typing import Any
 
 import torch
@@ -21,18 +21,18 @@ from attention_clinic.capture.module import CallFailed, Patient, check_positive
 from attention_clinic.capture.run import Run, capture
 
 CONFIGS = ("config", "cfg", "args", "params", "hparams", "conf")
+HEAD_DIM_NAMES = ("rotary_ndims", "rotary_dim", "head_dim", "head_size", "dim_head", "d_k")
 HEAD_NAMES = (
     "num_heads", "n_heads", "n_head", "nhead", "nheads", "num_head", "heads", "num_attention_heads",
     "n_attention_heads", "num_q_heads", "n_local_heads", "attention_heads", "head_num", "n_h",
     "num_query_heads", "head_count", "head", "h", "H",
 )  # fmt: skip
-HEAD_DIM_NAMES = ("rotary_ndims", "rotary_dim", "head_dim", "head_size", "dim_head", "d_k")
 WIDTHS = (
     "embed_dim", "hidden_size", "d_model", "n_embd", "dim", "embed_size", "emb_size", "emb_dim",
     "model_dim", "width",
 )  # fmt: skip
 PADS = ("pad", "block", "ignore", "exclude", "masked")  # names of masks whose True blocks
-MOST_WIDTHS = 6
+MOST_WIDTHS = MOST_WAYS = 6
 FREE_WIDTH = 64  # of a module without parameters
 Number = int | float | tuple[int | float, ...]
 
@@ -350,10 +350,8 @@ class Trial:
         return first or ValueError("no width")
 
 
-def working(
-    module: Examined, options: Options, embed_dim: int | None = None, most: int = 6
-) -> Iterator[Trial]:
-    """Yield trials of a module, one for each of the ways to call it that work, `most` at most.
+def working(module: Examined, options: Options, embed_dim: int | None = None) -> Iterator[Trial]:
+    """Yield trials of a module, one for each of the ways to call it that work, six at most.
 
     A module that runs in no way, with any width or the given one, is a `ValueError`.
     """
@@ -365,13 +363,13 @@ def working(
         candidates = ways(first.patient.module, first.head_dims(), first.crossed)
     failed: tuple[BaseException, tuple[int, ...]] | None = None
     found = 0
-    for number, way in enumerate(islice(candidates, 90)):
+    for number, way in enumerate(candidates):
         trial = first if number == 0 else Trial(module, options)
         error = trial.fits(way, embed_dim)
         if error is None:
             found += 1
             yield trial
-            if found >= most or number == 0 or (way.tables is None and way.blank is None):
+            if found == MOST_WAYS or number == 0:
                 return
         elif failed is None:
             failed = error, (trial.b, trial.n, trial.e)
