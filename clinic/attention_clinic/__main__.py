@@ -253,13 +253,8 @@ def check(place: str, options: dict[str, Any]) -> list[Checked]:
     for file in sorted(Path(where).rglob("*.py")):
         parts = file.relative_to(where).parts
         hidden = any(n.startswith((".", "__pycache__")) or n in INSTALLED for n in parts)
-        if hidden or not DERIVES.search(file.read_text("utf-8", "replace")):
-            continue
-        try:
+        if not hidden and DERIVES.search(file.read_text("utf-8", "replace")):
             found += _checked(str(file), "", options)
-        except ValueError as error:  # one of many: the others are examined
-            source = Source(file.stem, _relative(file), 1)
-            found.append(Checked(str(file), source, None, str(error), bad=True))
     return found
 
 
@@ -267,7 +262,12 @@ def _checked(where: str, name: str, options: dict[str, Any]) -> list[Checked]:
     """Examine the models of one file or module, or the one with a name."""
     found = []
     with _isolated():
-        for target, value in _values(where, imported(where), name):
+        try:
+            values = list(_values(where, imported(where), name))
+        except ValueError as error:  # one of many: the others are examined
+            source = Source(name or Path(where).stem, _relative(Path(where)), 1)
+            return [Checked(where, source, None, str(error), bad=True)]
+        for target, value in values:
             source = _source(type(value) if isinstance(value, nn.Module) else value)
             try:
                 model = value if isinstance(value, nn.Module) else _sized(value, target)

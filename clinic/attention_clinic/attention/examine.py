@@ -183,8 +183,7 @@ def behaving(trial: Trial, run: Callable[[], Tensor]) -> list[Finding]:
     """Return the bugs that training, unused parts and plain tensors show."""
     if not trial.patient.is_module:
         return []
-    dropout, words = dropout_findings(trial.patient, run)
-    return [*((id, words) for id in dropout), *plain_findings(trial.patient, run)]
+    return [*dropout_findings(trial.patient, run), *plain_findings(trial.patient, run)]
 
 
 def written(trial: Trial, judged: Judgement, **more: Any) -> Report:

@@ -111,21 +111,10 @@ def plain_findings(patient: Patient, run: Call) -> list[tuple[str, str]]:
             twins = held_tensors(own[name])
             for one, copy in zip(held_tensors(vars(part)[name]), twins, strict=False):
                 plain = one not in known and one.is_floating_point() and one.numel() > 1
-                if plain and (one.requires_grad or _looks_random(one)) and moves(run, [copy]):
-                    kind = "requires gradients" if one.requires_grad else "holds random numbers"
+                if plain and one.requires_grad and moves(run, [copy]):
                     place = f"{path}.{name}".lstrip(".")
-                    return [(PLAIN, f"self.{place} {kind}: use nn.Parameter")]
+                    return [(PLAIN, f"self.{place} requires gradients: use nn.Parameter")]
     return []
-
-
-def _looks_random(t: Tensor) -> bool:
-    """Return whether numbers are distinct and neighbours are uncorrelated."""
-    t = t.detach().double().squeeze()
-    if t.numel() < 32 or t.unique().numel() < 0.9 * t.numel() or not t.isfinite().all():
-        return False
-    t = (t - t.mean()) / t.std()
-    near = [t.narrow(i, 1, n - 1) * t.narrow(i, 0, n - 1) for i, n in enumerate(t.shape)]
-    return all(float(one.mean().abs()) <= 4 * one.numel() ** -0.5 for one in near)
 
 
 # ------------------------------------------------------------------------------- dropout
@@ -170,24 +159,16 @@ class Running(NoDropout):
             self.calling.update(self.stack[-1:])
 
 
-def dropout_findings(patient: Patient, run: Call) -> tuple[list[str], str]:
-    """Return which bugs of dropout a module has, and what shows them ("" for nothing more)."""
+def dropout_findings(patient: Patient, run: Call) -> list[tuple[str, str]]:
+    """Return the bug of a dropout that drops nothing in training mode, with a detail; or []."""
     resting, patient.resting = patient.resting, False
     try:
-        for name in patient.listed:  # eval() does not reach them in the user's module
-            patient.module.get_submodule(f"{name}_listed").train()
-        evaluates = not same(run(), run())
-        if evaluates:
-            with NoDropout():
-                evaluates = same(run(), run())
-        words = _undropped(patient, run) if patient.is_module else []
+        words = _undropped(patient, run)
     except CallFailed:  # what does not run says nothing
-        return [], ""
+        return []
     finally:
         patient.resting = resting
-        if patient.is_module:
-            patient.module.eval()
-    return ["dropout-eval"] * evaluates + ["dropout-unused"] * bool(words), listed(words, "; ")
+    return [("dropout-unused", listed(words, "; "))] * bool(words)
 
 
 def _undropped(patient: Patient, run: Call) -> list[str]:
@@ -207,9 +188,7 @@ def _undropped(patient: Patient, run: Call) -> list[str]:
             if part not in seen.calling:
                 found = list(_declared(module, path, part, seen))
             elif seen.largest > LEAST and not patient.own_weights:  # a zero at the start hides it
-                name = (
-                    path if isinstance(part, DROPOUTS) else "F.dropout" + f" of {path}" * bool(path)
-                )
+                name = path if isinstance(part, DROPOUTS) else "F.dropout"
                 with Running(part):
                     if same(y, run()) and same(y, run()):
                         found = [f"nothing uses what {name} returns"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import inspect
 import random
-import sys
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -129,16 +128,13 @@ def in_training(module: nn.Module, training: bool = True) -> Iterator[None]:
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Restore every global random state at the end."""
-    numpy = sys.modules.get("numpy")
-    ours, numpys = random.getstate(), numpy and numpy.random.get_state()
+    """Restore the random states of Python and torch at the end."""
+    ours = random.getstate()
     try:
         with torch.random.fork_rng(devices=[]):
             yield
     finally:
         random.setstate(ours)
-        if numpy is not None:
-            numpy.random.set_state(numpys)
 
 
 def unwrapped(where: str, module: Any) -> Any:

@@ -34,7 +34,6 @@ WIDTHS = (
 PADS = ("pad", "block", "ignore", "exclude", "masked")  # names of masks whose True blocks
 MOST_WIDTHS = MOST_WAYS = 6
 FREE_WIDTH = 64  # of a module without parameters
-Number = int | float | tuple[int | float, ...]
 
 
 @dataclass(frozen=True)
@@ -54,7 +53,7 @@ class Context:
         sizes = tuple(given.shape) if isinstance(given, Tensor) else sizes
         counts = (3,) if isinstance(given, Tensor) else (1, 2)
         usual = isinstance(sizes, tuple) and len(sizes) in counts
-        if usual and all(_is_number(size, int) for size in sizes):
+        if usual and all(map(_is_number, sizes)):
             return Context(*(None,) * (3 - len(sizes)), *sizes)
         got = sizes if isinstance(given, Tensor) else repr(given)
         raise ValueError(
@@ -138,14 +137,14 @@ def _attributes(model: object, names: Collection[str]) -> Iterator[tuple[str, An
                 yield name, value
 
 
-def _is_number(value: object, kind: Any = int | float) -> bool:
-    return isinstance(value, kind) and not isinstance(value, bool) and value > 0
+def _is_number(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0
 
 
 def heads_of(where: str, module: Examined) -> int:
     """Return the number of heads that a module states; a `ValueError` if it states none."""
     for _, value in _attributes(module, HEAD_NAMES):
-        if _is_number(value, int):
+        if _is_number(value):
             return value
     raise ValueError(
         f"{where}: num_heads must be given, got None, and {type(module).__name__} has no attribute "
@@ -153,20 +152,14 @@ def heads_of(where: str, module: Examined) -> int:
     )
 
 
-def stated(model: object, names: Collection[str]) -> dict[Number, str]:
-    """Return positive numbers, and tuples of them, that a model states, with their first names."""
-    found: dict[Number, str] = {}
+def stated_integers(model: object, names: Collection[str]) -> dict[int, str]:
+    """Return positive integers, of several the first, that a model states, with their names."""
+    found: dict[int, str] = {}
     for name, value in _attributes(model, sorted(names)):
-        value = tuple(value) if isinstance(value, list) else value
-        several = value if isinstance(value, tuple) else (value,)
-        if several and all(map(_is_number, several)):
+        value = value[0] if isinstance(value, tuple | list) and value else value
+        if _is_number(value):
             found.setdefault(value, name)
     return found
-
-
-def stated_integers(model: object, names: Collection[str]) -> dict[int, str]:
-    """Return the positive integers that a model states under some names, with the first name."""
-    return {size: name for size, name in stated(model, names).items() if isinstance(size, int)}
 
 
 def vocabulary(model: nn.Module) -> int:

@@ -19,7 +19,7 @@ from attention_clinic.capture import calling
 from attention_clinic.capture.calling import CACHES, STARTS, is_mask, is_needed, side, swapped
 from attention_clinic.capture.module import CallFailed, Mode, attempted, first_line, place
 from attention_clinic.capture.tape import tensors_in
-from attention_clinic.capture.trial import possible_widths, stated, vocabulary
+from attention_clinic.capture.trial import possible_widths, stated_integers, vocabulary
 
 PRODUCTS = {"matmul", "__matmul__", "__rmatmul__", "bmm", "baddbmm", "einsum"}
 NORMALISED = {"softmax", "_softmax", "exp", "sigmoid"}  # scores become weights
@@ -303,15 +303,14 @@ def tensors_for(model: nn.Module) -> Iterator[Tensor]:
         least = most // 2  # the lowest ids, and the highest one, are mostly those of padding
         yield torch.randint(least, max(least + 1, most - 1), (SAMPLES, length))
     cuts = [part for part in parts if isinstance(part, nn.Conv2d)]
-    sides = [said if isinstance(said, tuple) else (said, said) for said in stated(model, SIDES)]
+    sides = [*stated_integers(model, SIDES)]
     if cuts:
         patches = [n - classes for n in calling.token_counts(model) for classes in (0, 1, 2)]
         roots = [math.isqrt(n) for n in patches if n > 1 and math.isqrt(n) ** 2 == n]
-        edges = [*(root * cuts[0].stride[0] for root in roots), *USUAL_SIDES]
-        sides += [(edge, edge) for edge in edges]
-    channels = [cuts[0].in_channels] if cuts else [*stated(model, CHANNELS), 3, 1]
+        sides += [*(root * cuts[0].stride[0] for root in roots), *USUAL_SIDES]
+    channels = [cuts[0].in_channels] if cuts else [*stated_integers(model, CHANNELS), 3, 1]
     for size, c in product(dict.fromkeys(sides), channels):
-        yield torch.randn(SAMPLES, c, *map(int, size))
+        yield torch.randn(SAMPLES, c, size, size)
     firsts = [part.in_features for part in parts if isinstance(part, nn.Linear)][:1]
     widths = dict.fromkeys((*firsts, *possible_widths(model)[:3]))
     for length, width in product(lengths, widths):
@@ -356,11 +355,8 @@ def cutting(part: nn.Module, call: Call) -> Iterator[tuple[nn.Module, str, int, 
 
 def tables_of(model: nn.Module, widths: set[int]) -> Iterator[tuple[str, Tensor]]:
     """Yield tensors (n, e) that may be tables of sines and cosines, by name."""
-    held = [*model.named_parameters(), *model.named_buffers()]
-    for path, part in model.named_modules():
-        held += [(f"{path}.{name}".lstrip("."), value) for name, value in vars(part).items()]
-    for name, value in held:
-        table = value.detach().squeeze() if isinstance(value, Tensor) else torch.zeros(1)
+    for name, value in (*model.named_parameters(), *model.named_buffers()):
+        table = value.detach().squeeze()
         if table.ndim != 2 or table.shape[1] not in widths or table.unique().numel() < 5:
             continue
         at_zero = (table[0].abs() < 1e-6) | ((table[0] - 1).abs() < 1e-6)
