@@ -13,7 +13,6 @@ call that does not work, or names what could not be examined.
 from __future__ import annotations
 
 import argparse
-import ast
 import importlib
 import importlib.util
 import inspect
@@ -40,8 +39,8 @@ DERIVES = re.compile(r"^class \w+\(", re.MULTILINE)
 RELATIVE = re.compile(r"^\s*from \.", re.MULTILINE)
 # values for the arguments of a constructor, by their names
 SIZES: tuple[tuple[Any, str], ...] = (
-    (32, "embed_dim dim d_model model_dim n_embd hidden_size hidden_dim emb_size emb_dim d e width "
-     "embed_size embedding_dim d_in in_dim in_features input_dim d_out out_dim channels"),
+    (32, "embed_dim dim d_model model_dim n_embd hidden_size hidden_dim emb_size emb_dim width "
+     "embed_size embedding_dim d_in in_features input_dim d_out"),
     (8, "head_dim dim_head head_size d_k d_v"),
     (4, "num_heads n_heads n_head nhead heads h num_attention_heads patch_size"),
     (2, "num_kv_heads n_kv_heads n_kv_head num_layers n_layers n_layer depth num_blocks"),
@@ -63,18 +62,13 @@ class Source(NamedTuple):
 
 @dataclass(frozen=True)
 class Checked:
-    """One model of a place, PLACE:NAME, and the source of its class.
-
-    Args:
-        report, skipped: what was found; None, and why it could not be examined.
-        bad: whether it must not pass: it was named, or its file cannot be imported.
-    """
+    """One model of a place, PLACE:NAME, and its report, or why it was skipped."""
 
     target: str
     source: Source
     report: ModelReport | None = None
     skipped: str = ""
-    bad: bool = False
+    bad: bool = False  # whether it must not pass
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -144,33 +138,18 @@ def checked(arguments: Sequence[str]) -> int:
 
 
 def loaded(target: str, values: Sequence[str]) -> nn.Module:
-    """Return the module that PLACE:NAME refers to, built if need be.
-
-    Args:
-        target: a name in a file, or in a module that Python finds.
-        values: for the constructor, as Python literals or words, with or without a name.
-    """
+    """Return the module that PLACE:NAME refers to, built with values in Python if need be."""
     place, _, name = target.rpartition(":")
     if not place or not name:
         words = f"attention_clinic: the target must be PLACE:NAME, got {target}."
         raise ValueError(f"{words} Write path/to/file.py:Class.")
-    found = named(place, imported(place), name)
+    module = imported(place)
+    found = named(place, module, name)
     if isinstance(found, nn.Module):
         return found
-    pairs = [value.partition("=") for value in values]
-    by_name = {key: _value(text) for key, equals, text in pairs if equals and key.isidentifier()}
-    others = [key + equals + text for key, equals, text in pairs if key not in by_name]
     signature = inspect.signature(found) if callable(found) else "(...)"
     advice = f"Give them as --args for {name}{signature}."
-    return built(target, advice, found, *map(_value, others), **by_name)
-
-
-def _value(text: str) -> Any:
-    """Return a Python literal, or the text itself."""
-    try:
-        return ast.literal_eval(text)
-    except (ValueError, SyntaxError):
-        return text
+    return built(target, advice, eval, f"{name}({', '.join(values)})", vars(module))
 
 
 def imported(place: str) -> Any:
@@ -238,12 +217,9 @@ def _is_class(value: Any) -> bool:
 
 
 def check(place: str, options: dict[str, Any]) -> list[Checked]:
-    """Examine the models of a place, in order; those without attention are left out.
+    """Examine the models of a file, module or folder, in order, with options of `diagnose_model`.
 
-    Args:
-        place: file.py, file.py:Name, file.py:Name(64, 8), the same with a module that Python
-            finds, or a folder: its files that derive classes. Each is imported by itself.
-        options: of `diagnose_model`.
+    Models without attention are left out, and so are files of a folder that derive no class.
     """
     whole = ":" not in place or Path(place).exists()  # C:\\model.py
     where, name = (place, "") if whole else place.rsplit(":", 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from textwrap import wrap
 from typing import Any
 
@@ -140,9 +140,9 @@ class Report:
             "name": self.name,
             "kind": self.kind,
             "healthy": self.healthy,
-            "explanations": [_as_data(explanation) for explanation in self.explanations],
+            "explanations": [asdict(explanation) for explanation in self.explanations],
             "variants": [variant.id for variant in self.variants],
-            "remarks": [_as_data(remark) for remark in self.remarks],
+            "remarks": [asdict(remark) for remark in self.remarks],
             **{name: list(getattr(self, name)) for name in ("failing", "checked", "untried")},
         }
 
@@ -196,13 +196,6 @@ class Report:
         if "exactly" not in explanation.evidence:
             return explanation.evidence
         return f"{explanation.evidence} (largest difference below {self.tolerance:.0e})"
-
-
-def _as_data(explanation: Explanation) -> dict[str, Any]:
-    """Return an explanation as plain values."""
-    names = ("ids", "words", "detail", "fix", "chapter", "threads")
-    values = ((name, getattr(explanation, name)) for name in names)
-    return {name: list(v) if isinstance(v, tuple) else v for name, v in values}
 
 
 def wrapped(line: str) -> list[str]:

@@ -94,8 +94,8 @@ LAYERED = {"encoder.layers.0-1": "healthy", DECODER: "healthy"}
 TABLES = {f"{name}_embedding.positions": "healthy" for name in ("source", "target")}
 HEALTHY = [
     (vision(3), {"embedding": "healthy", "encoder.layers.0-2": "healthy"}),
-    (speaks(), {"encoder.layers.0-1": "healthy; causal"}),
-    (Transformer(**TRANSLATION, **SIZES), TABLES | {**LAYERED, DECODER: "healthy; causal"}),
+    (speaks(), {"encoder.layers.0-1": "healthy"}),
+    (Transformer(**TRANSLATION, **SIZES), TABLES | {**LAYERED, DECODER: "healthy"}),
     (DetectionTransformer(**DETECTION, **SIZES), {"positions": "variant: sincos-2d", **LAYERED}),
     (nn.Transformer(E, H, 2, 2, 40, batch_first=True), LAYERED),
 ]
@@ -123,7 +123,6 @@ def test_models_of_transformers(name: str, config: str, sizes: dict, variants: s
     assert report, report
     (block,) = [row for row in report.rows if row.kind == "block"]
     assert len(block.places) == 3 and {v.id for v in block.report.variants} == variants
-    assert block.is_causal == name.endswith(("LMHeadModel", "CausalLM"))
     others = {row.kind for row in report.rows} - {"block"}
     assert others == ({"patches"} if "ViT" in name else set())
 

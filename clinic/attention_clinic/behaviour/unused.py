@@ -27,9 +27,7 @@ OWN = frozenset(vars(nn.Module()))  # what every module keeps for itself
 BUILDS = ("__init__", "init", "_init", "reset", "_reset")  # code that only makes parameters
 PLAIN = "param-plain-tensor"
 SHOWN = 3  # names that a report lists
-DROPOUTS = (
-    nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout,
-)  # fmt: skip
+DROPOUTS = nn.modules.dropout._DropoutNd
 LEAST = 0.05  # a probability whose effect shows in two runs on a few hundred numbers
 # what such an argument drops is not single numbers
 OTHER = ("last", "path", "first", "layer", "token", "patch", "head", "cls", "mask", "col", "row")
@@ -80,9 +78,6 @@ def _names(code: CodeType) -> set[str]:
     return {*code.co_names}.union(*map(_names, inner))
 
 
-# ------------------------------------------------------------------- what no optimizer gets
-
-
 def created_in_forward(patient: Patient, run: Call) -> list[str]:
     """Return the classes of the layers with weights that a second call creates, [] for none."""
     kinds: dict[str, bool] = {}
@@ -115,9 +110,6 @@ def plain_findings(patient: Patient, run: Call) -> list[tuple[str, str]]:
                     place = f"{path}.{name}".lstrip(".")
                     return [(PLAIN, f"self.{place} requires gradients: use nn.Parameter")]
     return []
-
-
-# ------------------------------------------------------------------------------- dropout
 
 
 class Running(NoDropout):

@@ -237,11 +237,7 @@ def _is_single(t: Tensor) -> bool:
 class Patient:
     """A copy of a module, or a function, that can be called on tokens.
 
-    Args:
-        where: the public function that an error message begins with.
-        module: an `nn.Module` or a function.
-        call: how the user calls it; None follows the signature of forward.
-        own_weights: True keeps the weights, False makes them random.
+    An error message begins with `where`. The weights are random unless `own_weights` keeps them.
     """
 
     def __init__(

@@ -147,10 +147,8 @@ def capture(
 ) -> Run | None:
     """Record a call, and change each token and each sample in turn; None if that fails.
 
-    Args:
-        call: takes x (b, n, e), and a context (b, j, c) if there is one.
-        tokens, others: these, and tensors of the same shapes with other numbers.
-        names: of parameters, with their tensors.
+    `call` takes the tokens: x (b, n, e), and a context (b, j, c) if there is one. `others` have the
+    same shapes and other numbers; `names` are those of parameters, with their tensors.
     """
     named = list(names)
 

@@ -25,22 +25,17 @@ PRODUCTS = {"matmul", "__matmul__", "__rmatmul__", "bmm", "baddbmm", "einsum"}
 NORMALISED = {"softmax", "_softmax", "exp", "sigmoid"}  # scores become weights
 SAMPLES, LENGTH, OTHER_LENGTH = 2, 7, 6  # different, so that no axis is mistaken for another
 SIDES = ("image_size", "img_size", "input_size", "resolution")
-CHANNELS = ("in_channels", "in_chans", "num_channels")
 USUAL_SIDES = (64, 224, 32, 28, 96, 8)
 Inputs = Tensor | Sequence[Any] | Mapping[str, Any] | None
 
 
 @dataclass
 class Call:
-    """The first call of a part.
+    """The first call of a part."""
 
-    `given` has the names of forward's arguments; those beyond its named ones are *1, *2, ...
-    `order` has the names that were given by position. `output` is the first tensor of the result.
-    """
-
-    given: dict[str, Any]
-    order: tuple[str, ...] = ()
-    output: Tensor | None = None
+    given: dict[str, Any]  # by the names of forward's arguments; further ones are *1, *2, ...
+    order: tuple[str, ...] = ()  # the names that were given by position
+    output: Tensor | None = None  # the first tensor of the result
 
     @property
     def streams(self) -> dict[str, Tensor]:
@@ -308,7 +303,7 @@ def tensors_for(model: nn.Module) -> Iterator[Tensor]:
         patches = [n - classes for n in calling.token_counts(model) for classes in (0, 1, 2)]
         roots = [math.isqrt(n) for n in patches if n > 1 and math.isqrt(n) ** 2 == n]
         sides += [*(root * cuts[0].stride[0] for root in roots), *USUAL_SIDES]
-    channels = [cuts[0].in_channels] if cuts else [*stated_integers(model, CHANNELS), 3, 1]
+    channels = [cuts[0].in_channels] if cuts else [3, 1]
     for size, c in product(dict.fromkeys(sides), channels):
         yield torch.randn(SAMPLES, c, size, size)
     firsts = [part.in_features for part in parts if isinstance(part, nn.Linear)][:1]

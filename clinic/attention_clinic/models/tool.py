@@ -22,7 +22,6 @@ from attention_clinic.positions import diagnose_positions
 from attention_clinic.report import ASKED, Report, explain, wrapped
 
 WHERE = "diagnose_model"
-MANY = 512  # tokens: with more of them, an examination takes minutes
 COLUMNS = 46  # of the paths in a report
 SHOWN = 6  # parts that nothing examined, by name
 NOT_CALLED = "the clinic can call it: try num_heads=..., or diagnose(part, call=...)"
@@ -83,7 +82,6 @@ class Row:
     kind: str
     places: tuple[str, ...]
     report: Report
-    is_causal: bool = False
 
     @property
     def where(self) -> str:
@@ -107,7 +105,7 @@ class Row:
         """What was found, in a few words."""
         named = ", ".join(variant.id for variant in self.report.variants)
         if self.report.healthy:
-            return (f"variant: {named}" if named else "healthy") + "; causal" * self.is_causal
+            return f"variant: {named}" if named else "healthy"
         if self.report.explanations:
             return "buggy: " + "; or ".join(" + ".join(e.ids) for e in self.report.explanations)
         return "unexplained"
@@ -187,7 +185,6 @@ class Group:
     path: str  # of the first of them: a block, or an attention without one
     sites: list[Site]  # the attentions inside it
     numbers: Tensor  # what it gives
-    is_causal: bool  # whether its tokens do not depend on later ones
     places: list[str] = field(default_factory=list)  # the paths of all
 
 
@@ -217,35 +214,32 @@ class Examination:
             held.setdefault(site.levels[-1] if site.block is None else site.block, []).append(site)
         groups: list[Group] = []
         for path, sites in held.items():
-            new = Group(path, sites, *self.numbers(path, sites))
+            new = Group(path, sites, self.numbers(path, sites))
             alike = (group for group in groups if module.same(group.numbers, new.numbers))
             group = next(alike, new)
             groups += [new] * (group is new)
             group.places.append(path)
         return groups
 
-    def numbers(self, path: str, sites: list[Site]) -> tuple[Tensor, bool]:
-        """Return what a part gives, and whether its tokens do not depend on later ones."""
+    def numbers(self, path: str, sites: list[Site]) -> Tensor:
+        """Return what a part gives."""
         own = torch.tensor([float(list(self.parts).index(path))])  # of one that cannot be called
         replay = find.replay_of(self.recording, path, sites)
         if replay is None:
-            return own, False
+            return own
         patient = module.Patient(WHERE, self.parts[path], replay)
         x = patient.tokens(*replay.sizes(replay.tokens[0]))
         sizes = [replay.sizes(name) for name in replay.context[:1]]
         context = patient.tokens(*sizes[0], seed=9) if sizes else None
         try:
-            made = patient.run(x, context=context)
-            x[:, -1] = x[:, -1].flip(-1)
-            later = patient.run(x, context=context)
+            return patient.run(x, context=context)
         except CallFailed:
-            return own, False
-        return made, made.shape == x.shape and module.same(made[:, :-1], later[:, :-1])
+            return own
 
     def rows(self, group: Group) -> Iterator[Row]:
         """Yield the row of a block, or rows of its attentions and of the rest."""
         path, places = group.path, tuple(group.places)
-        row = Row("block", places, Report("", False), group.is_causal)
+        row = Row("block", places, Report("", False))
         block = None
         if group.sites[0].block is not None:
             block = self.examined(diagnose_block, path, group.sites)
@@ -283,7 +277,7 @@ class Examination:
         first = block.places[0]
         moved = tuple(f"{other}{level[len(first) :]}".lstrip(".") for other in block.places)
         places = moved if is_inside(level, first) else block.places
-        return Row(kind, places, best, block.is_causal and kind == "attention")
+        return Row(kind, places, best)
 
     def examined(
         self, tool: Callable[..., Report], path: str, sites: Sequence[Site]
@@ -296,10 +290,10 @@ class Examination:
         contexts = [replay.sizes(name)[1:] for name in replay.context[:1]]
         options = {"context": contexts[0]} if contexts else {"causal": self.causal}
         # other arguments, such as a mask, may fix the number of samples and tokens
-        sizes = (None, (3, n), (b, n))[: 3 if n <= MANY else 1]
         scores = sites[0].scores
         observed = self.num_heads or (scores[1] if len(scores) == 4 else None)
-        for size, heads in product(sizes, dict.fromkeys((self.num_heads, observed))):
+        counts = dict.fromkeys((self.num_heads, observed))
+        for size, heads in product((None, (3, n), (b, n)), counts):
             report = found_by(tool, self.parts[path], heads, call=replay, size=size, **options)
             if report is not None:
                 masks = tuple(words for words in report.untried if "mask" in words)
