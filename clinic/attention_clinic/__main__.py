@@ -134,9 +134,6 @@ def checked(arguments: Sequence[str]) -> int:
     return BAD_CALL if any(one.bad for one in found) else HEALTHY
 
 
-# ------------------------------------------------------------------------ import and build
-
-
 def loaded(target: str, values: Sequence[str]) -> nn.Module:
     """Return the module that PLACE:NAME refers to, built with values in Python if need be."""
     place, _, name = target.rpartition(":")
@@ -211,9 +208,6 @@ def built(
 
 def _is_class(value: Any) -> bool:
     return inspect.isclass(value) and issubclass(value, nn.Module)
-
-
-# ---------------------------------------------------------------------------- whole files
 
 
 def check(place: str, options: dict[str, Any]) -> list[Checked]:
@@ -309,9 +303,6 @@ def _isolated() -> Iterator[None]:
             if file and not python and not INSTALLED & {*Path(file).parts}:
                 del sys.modules[name]
         importlib.invalidate_caches()
-
-
-# --------------------------------------------------------------------------------- output
 
 
 def as_text(found: list[Checked]) -> str:

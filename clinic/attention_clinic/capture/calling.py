@@ -269,8 +269,3 @@ def first_tensor(result: object) -> Tensor:
     for t in tensors_in(result):
         return t
     raise TypeError(f"it returned {type(result).__name__}, not a tensor")
-
-
-def tokens_of(result: object, way: Way) -> Tensor:
-    """Return the tokens (b, n, e) of a result: its first tensor."""
-    return swapped(first_tensor(result), way.time_first)

@@ -296,7 +296,7 @@ class Patient:
             mask = mask.to(x.dtype if mask.is_floating_point() else mask.dtype, copy=True)
         with NoDropout() if self.resting else nullcontext(), Precision() as watch:
             result = attempted(self._called, x, mask, context, cache)
-        y = attempted(calling.tokens_of, result, self.way).detach()
+        y = calling.swapped(attempted(calling.first_tensor, result), self.way.time_first).detach()
         self.rough |= watch.single
         return y.cpu().to(x.dtype)
 

@@ -87,10 +87,8 @@ class Options:
             ("causal", not (crossed and self.causal), "None with a context"),
         ):
             if not kept:
-                got = getattr(self, name)
-                got = type(got).__name__ if isinstance(got, Tensor) else repr(got)
                 raise ValueError(
-                    f"{self.where}: {name} must be {rule}, got {name}={got}. "
+                    f"{self.where}: {name} must be {rule}, got {name}={getattr(self, name)!r:.20}. "
                     "Pass a mask as mask=, and what True means in it as true_means=."
                 )
         return self
@@ -241,8 +239,6 @@ class Trial:
         maker = self.options.more.get("cache")
         if maker is not None:
             return self.patient.run(x, cache=(maker(), 0))
-        if self.crossed and context is None:
-            context = self.patient.tokens(len(x), self.j, self.c, seed=100)
         if masked or self.mask is None:
             return self.patient.run(x, self.mask if masked else None, context)
         try:
@@ -286,10 +282,8 @@ class Trial:
         if mask is None:
             return ()
         said = self.options.true_means
-        blocks: tuple[bool, ...] = (said == "block",)
-        pads = any(word in (name or "").lower() for word in PADS)
-        if said is None and mask.dtype == torch.bool and pads:
-            blocks = (False, True)
+        pads = mask.dtype == torch.bool and any(word in (name or "").lower() for word in PADS)
+        blocks = (False, True) if said is None and pads else (said == "block",)
         return tuple(allowed(mask, self.b, self.n, one, keys) for one in blocks)
 
     def _weights(self) -> dict[str, Tensor]:
