@@ -4,17 +4,15 @@
     python -m attention_clinic package.module:Class --args 512 8 --causal
     python -m attention_clinic check path/to/model.py "path/to/other.py:Net(64, 8)" --github
 
-The first two build one class with its arguments and examine it as `diagnose` does; it may be a
-function that builds the module, or a module that exists already. `check` examines every model of
-the places as `diagnose_model` does, and imports nothing else; of a folder, every file that derives
-a class. The exit status is 0 for healthy, 1 for buggy or unexplained, 2 for a call that does not
-work, or names what could not be examined.
+The first two build one class with its arguments and examine it as `diagnose` does. `check` examines
+every model of the places as `diagnose_model` does, and imports nothing else; of a folder, every
+file that derives a class. The exit status is 0 for healthy, 1 for buggy or unexplained, 2 for a
+call that does not work, or names what could not be examined.
 """
 
 from __future__ import annotations
 
 import argparse
-import ast
 import importlib
 import importlib.util
 import inspect
@@ -33,18 +31,16 @@ from torch import nn
 from attention_clinic.attention.tool import diagnose
 from attention_clinic.capture.calling import is_needed, parameters_of
 from attention_clinic.capture.module import CallFailed, attempted, check_positive, first_line
-from attention_clinic.models.report import ModelReport
-from attention_clinic.models.tool import diagnose_model
+from attention_clinic.models.tool import ModelReport, diagnose_model
 
 HEALTHY, BUGGY, BAD_CALL = 0, 1, 2
 INSTALLED = {"site-packages", "dist-packages"}
-PYTHON = Path(inspect.getsourcefile(ast) or "").parent.resolve()  # its own files
 DERIVES = re.compile(r"^class \w+\(", re.MULTILINE)
 RELATIVE = re.compile(r"^\s*from \.", re.MULTILINE)
 # values for the arguments of a constructor, by their names
 SIZES: tuple[tuple[Any, str], ...] = (
-    (32, "embed_dim dim d_model model_dim n_embd hidden_size hidden_dim emb_size emb_dim d e width "
-     "embed_size embedding_dim d_in in_dim in_features input_dim d_out out_dim channels"),
+    (32, "embed_dim dim d_model model_dim n_embd hidden_size hidden_dim emb_size emb_dim width "
+     "embed_size embedding_dim d_in in_features input_dim d_out"),
     (8, "head_dim dim_head head_size d_k d_v"),
     (4, "num_heads n_heads n_head nhead heads h num_attention_heads patch_size"),
     (2, "num_kv_heads n_kv_heads n_kv_head num_layers n_layers n_layer depth num_blocks"),
@@ -66,18 +62,13 @@ class Source(NamedTuple):
 
 @dataclass(frozen=True)
 class Checked:
-    """One model of a place, PLACE:NAME, and the source of its class.
-
-    Args:
-        report, skipped: what was found; None, and why it could not be examined.
-        bad: whether it must not pass: it was named, or its file cannot be imported.
-    """
+    """One model of a place, PLACE:NAME, and its report, or why it was skipped."""
 
     target: str
     source: Source
     report: ModelReport | None = None
     skipped: str = ""
-    bad: bool = False
+    bad: bool = False  # whether it must not pass
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -138,44 +129,24 @@ def checked(arguments: Sequence[str]) -> int:
     print(write(found))
     reports = [one.report for one in found if one.report is not None]
     rows = [row for report in reports for row in report.unhealthy]
-    open_ = not given.only_named and (rows or any(report.failing for report in reports))
-    if open_ or any(row.report.explanations for row in rows):
+    if any(row.report.explanations or not given.only_named for row in rows):
         return BUGGY
     return BAD_CALL if any(one.bad for one in found) else HEALTHY
 
 
-# ------------------------------------------------------------------------ import and build
-
-
-def loaded(target: str, values: Sequence[str]) -> Any:
-    """Return what PLACE:NAME refers to: a module, built if need be, or a function of q, k and v.
-
-    Args:
-        target: a name in a file, or in a module that Python finds.
-        values: for the constructor, as Python literals or words, with or without a name.
-    """
+def loaded(target: str, values: Sequence[str]) -> nn.Module:
+    """Return the module that PLACE:NAME refers to, built with values in Python if need be."""
     place, _, name = target.rpartition(":")
     if not place or not name:
         words = f"attention_clinic: the target must be PLACE:NAME, got {target}."
         raise ValueError(f"{words} Write path/to/file.py:Class.")
-    found = named(place, imported(place), name)
-    takes = [one[0] for one in parameters_of(found)] if inspect.isfunction(found) else []
-    if isinstance(found, nn.Module) or takes[:3] == ["q", "k", "v"]:
+    module = imported(place)
+    found = named(place, module, name)
+    if isinstance(found, nn.Module):
         return found
-    pairs = [value.partition("=") for value in values]
-    by_name = {key: _value(text) for key, equals, text in pairs if equals and key.isidentifier()}
-    others = [key + equals + text for key, equals, text in pairs if key not in by_name]
     signature = inspect.signature(found) if callable(found) else "(...)"
     advice = f"Give them as --args for {name}{signature}."
-    return built(target, advice, found, *map(_value, others), **by_name)
-
-
-def _value(text: str) -> Any:
-    """Return a Python literal, or the text itself."""
-    try:
-        return ast.literal_eval(text)
-    except (ValueError, SyntaxError):
-        return text
+    return built(target, advice, eval, f"{name}({', '.join(values)})", vars(module))
 
 
 def imported(place: str) -> Any:
@@ -239,16 +210,10 @@ def _is_class(value: Any) -> bool:
     return inspect.isclass(value) and issubclass(value, nn.Module)
 
 
-# ---------------------------------------------------------------------------- whole files
-
-
 def check(place: str, options: dict[str, Any]) -> list[Checked]:
-    """Examine the models of a place, in order; those without attention are left out.
+    """Examine the models of a file, module or folder, in order, with options of `diagnose_model`.
 
-    Args:
-        place: file.py, file.py:Name, file.py:Name(64, 8), the same with a module that Python
-            finds, or a folder: its files that derive classes. Each is imported by itself.
-        options: of `diagnose_model`.
+    Models without attention are left out, and so are files of a folder that derive no class.
     """
     whole = ":" not in place or Path(place).exists()  # C:\\model.py
     where, name = (place, "") if whole else place.rsplit(":", 1)
@@ -258,13 +223,8 @@ def check(place: str, options: dict[str, Any]) -> list[Checked]:
     for file in sorted(Path(where).rglob("*.py")):
         parts = file.relative_to(where).parts
         hidden = any(n.startswith((".", "__pycache__")) or n in INSTALLED for n in parts)
-        if hidden or not DERIVES.search(file.read_text("utf-8", "replace")):
-            continue
-        try:
+        if not hidden and DERIVES.search(file.read_text("utf-8", "replace")):
             found += _checked(str(file), "", options)
-        except ValueError as error:  # one of many: the others are examined
-            source = Source(file.stem, _relative(file), 1)
-            found.append(Checked(str(file), source, None, str(error), bad=True))
     return found
 
 
@@ -272,7 +232,12 @@ def _checked(where: str, name: str, options: dict[str, Any]) -> list[Checked]:
     """Examine the models of one file or module, or the one with a name."""
     found = []
     with _isolated():
-        for target, value in _values(where, imported(where), name):
+        try:
+            values = list(_values(where, imported(where), name))
+        except ValueError as error:  # one of many: the others are examined
+            source = Source(name or Path(where).stem, _relative(Path(where)), 1)
+            return [Checked(where, source, None, str(error), bad=True)]
+        for target, value in values:
             source = _source(type(value) if isinstance(value, nn.Module) else value)
             try:
                 model = value if isinstance(value, nn.Module) else _sized(value, target)
@@ -333,13 +298,11 @@ def _isolated() -> Iterator[None]:
     finally:
         sys.path[:] = paths
         for name in {*sys.modules} - before:
-            file = Path(getattr(sys.modules[name], "__file__", None) or PYTHON).resolve()
-            if not (file.is_relative_to(PYTHON) or INSTALLED & {*file.parts}):
+            file = getattr(sys.modules[name], "__file__", None)
+            python = name.partition(".")[0] in sys.stdlib_module_names
+            if file and not python and not INSTALLED & {*Path(file).parts}:
                 del sys.modules[name]
         importlib.invalidate_caches()
-
-
-# --------------------------------------------------------------------------------- output
 
 
 def as_text(found: list[Checked]) -> str:
@@ -367,11 +330,9 @@ def as_annotations(found: list[Checked]) -> str:
     for one in found:
         source, report = one.source, one.report
         if report is None or not report.rows:
-            kind, words = (
-                "error" if one.bad else "notice",
-                report.verdict if report else one.skipped,
-            )
-            lines.append(_command(kind, source, f"{source.name}: not examined", words))
+            words = report.verdict if report else one.skipped
+            title = f"{source.name}: not examined"
+            lines.append(_command("error" if one.bad else "notice", source, title, words))
             continue
         for row in report.unhealthy:
             place = f", {row.where}" * (row.places[0] != "")
@@ -380,8 +341,6 @@ def as_annotations(found: list[Checked]) -> str:
             if not said:
                 kind, said = "warning", row.report.failing or ["no known mistake gives its output"]
             lines.append(_command(kind, source, title, "; or ".join(said)))
-        for words in report.failing:
-            lines.append(_command("warning", source, report.name, f"fails: {words}"))
     return "\n".join(dict.fromkeys(lines))  # a model of the file may hold another one of it
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from attention_clinic.behaviour.gradients import learned
-from attention_clinic.capture.calling import Layout, Way, says_time_first
+from attention_clinic.capture.calling import Way, says_time_first
 from attention_clinic.capture.module import (
     CallFailed,
     Patient,
@@ -63,13 +63,13 @@ def diagnose_positions(
             return _of_function(given, embed_dim, base)
         patient = Patient(WHERE, given, own_weights=True)
         if says_time_first(given):
-            patient.way = Way(Layout("n b e"))
+            patient.way = Way(time_first=True)
         own = _added(patient, embed_dim)
         x = patient.tokens(3, *own.shape[1:], seed=1)
         try:
             report = _of_module(patient, own, x, base)
             report = with_more(report, [("dropout-eval", "")] * patient.resting)
-            return learned(report, patient, lambda: patient.run(x), [x])
+            return learned(report, patient, lambda: patient.run(x))
         except CallFailed as failed:
             raise patient.refusal(failed.error, tuple(x.shape)) from failed.error
 

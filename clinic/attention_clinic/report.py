@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from html import escape
+from dataclasses import asdict, dataclass, field
 from textwrap import wrap
 from typing import Any
 
@@ -14,11 +13,6 @@ PAGE = 84  # columns that a notebook shows without breaking a line
 # a call or an index, one pair of brackets deep: never broken across lines
 CODE = re.compile(r"[\w.]+(\((?:[^()]|\([^()]*\))*\)|\[[^]]*\])|\([^()]*\)")
 GLUE = "\N{NO-BREAK SPACE}"
-# class names of our own, and no line break inside an id
-STYLE = (
-    "<style>.attention-clinic th, .attention-clinic td {text-align: left}"
-    " .attention-clinic td b {white-space: nowrap}</style>"
-)
 THREADS_SHOWN = 3  # in print; the report holds all
 # reports that were false in a condition: the pytest plugin prints the last ones whole
 ASKED: deque[Any] = deque(maxlen=5)
@@ -146,9 +140,9 @@ class Report:
             "name": self.name,
             "kind": self.kind,
             "healthy": self.healthy,
-            "explanations": [_as_data(explanation) for explanation in self.explanations],
+            "explanations": [asdict(explanation) for explanation in self.explanations],
             "variants": [variant.id for variant in self.variants],
-            "remarks": [_as_data(remark) for remark in self.remarks],
+            "remarks": [asdict(remark) for remark in self.remarks],
             **{name: list(getattr(self, name)) for name in ("failing", "checked", "untried")},
         }
 
@@ -180,8 +174,9 @@ class Report:
             lines.append("  No known mistake gives this output.")
             if not self.failing:
                 lines.append("  Every property that could be tried holds.")
-        for note in notes_of(self):
-            lines += wrapped(f"  {note}")
+        notes = (("Fails", self.failing), ("Checked", self.checked), ("Not tried", self.untried))
+        for kind, words in ((kind, words) for kind, said in notes for words in said):
+            lines += wrapped(f"  {kind}: {words}")
         return "\n".join(lines)
 
     def _lines(self, explanation: Explanation, kind: str = "") -> list[str]:
@@ -202,46 +197,6 @@ class Report:
             return explanation.evidence
         return f"{explanation.evidence} (largest difference below {self.tolerance:.0e})"
 
-    def _repr_html_(self) -> str:
-        rows = ""
-        for explanation in (*self.explanations, *self.remarks):
-            kind = "Remark: " if explanation in self.remarks else ""
-            words, detail = escape(explanation.words), escape(explanation.detail)
-            cells = (
-                f"{kind}<b>{escape(' + '.join(explanation.ids))}</b>",
-                f"{words}{'<br>' * bool(detail)}{detail}"
-                f"<br><i>{escape(self.evidence(explanation))}</i>",
-                escape(explanation.fix),
-                escape(explanation.chapter),
-                "<br>".join(map(_linked, explanation.threads)),
-            )
-            rows += f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
-        names = ("bug", "what the code does", "fix", "chapter", "seen in")
-        head = "".join(f"<th>{name}</th>" for name in names)
-        table = f"<table><tr>{head}</tr>{rows}</table>" if rows else ""
-        notes = [f"Variant: {v.id}, {v.words} ({v.models})" for v in self.variants]
-        listed = "".join(f"<li>{escape(note)}</li>" for note in notes + notes_of(self))
-        return (
-            f"{STYLE}<div class='attention-clinic'><b>{escape(self.verdict)}</b>"
-            f"{table}{f'<ul>{listed}</ul>' if listed else ''}</div>"
-        )
-
-
-def _as_data(explanation: Explanation) -> dict[str, Any]:
-    """Return an explanation as plain values."""
-    names = ("ids", "words", "detail", "fix", "chapter", "threads")
-    values = ((name, getattr(explanation, name)) for name in names)
-    return {name: list(v) if isinstance(v, tuple) else v for name, v in values}
-
-
-def notes_of(report: Any) -> list[str]:
-    """Return the failing properties, the checks and what was not tried, one line each."""
-    return [
-        *(f"Fails: {words}" for words in report.failing),
-        *(f"Checked: {words}" for words in report.checked),
-        *(f"Not tried: {words}" for words in report.untried),
-    ]
-
 
 def wrapped(line: str) -> list[str]:
     """Break a line at spaces outside code; continuation lines are indented by two more."""
@@ -255,15 +210,6 @@ def wrapped(line: str) -> list[str]:
         break_on_hyphens=False,
     )
     return [line.replace(GLUE, " ") for line in lines]
-
-
-def _linked(thread: str) -> str:
-    """Return owner/repository#number as a link, anything else as text."""
-    place, _, number = thread.partition("#")
-    if not number.isdigit() or place.count("/") != 1:
-        return escape(thread)
-    url = f"https://github.com/{place}/issues/{number}"
-    return f'<a href="{escape(url)}">{escape(thread)}</a>'
 
 
 def fewest_mistakes(reports: Sequence[Report]) -> Report:

@@ -94,8 +94,8 @@ LAYERED = {"encoder.layers.0-1": "healthy", DECODER: "healthy"}
 TABLES = {f"{name}_embedding.positions": "healthy" for name in ("source", "target")}
 HEALTHY = [
     (vision(3), {"embedding": "healthy", "encoder.layers.0-2": "healthy"}),
-    (speaks(), {"encoder.layers.0-1": "healthy; causal"}),
-    (Transformer(**TRANSLATION, **SIZES), TABLES | {**LAYERED, DECODER: "healthy; causal"}),
+    (speaks(), {"encoder.layers.0-1": "healthy"}),
+    (Transformer(**TRANSLATION, **SIZES), TABLES | {**LAYERED, DECODER: "healthy"}),
     (DetectionTransformer(**DETECTION, **SIZES), {"positions": "variant: sincos-2d", **LAYERED}),
     (nn.Transformer(E, H, 2, 2, 40, batch_first=True), LAYERED),
 ]
@@ -123,7 +123,6 @@ def test_models_of_transformers(name: str, config: str, sizes: dict, variants: s
     assert report, report
     (block,) = [row for row in report.rows if row.kind == "block"]
     assert len(block.places) == 3 and {v.id for v in block.report.variants} == variants
-    assert block.is_causal == name.endswith(("LMHeadModel", "CausalLM"))
     others = {row.kind for row in report.rows} - {"block"}
     assert others == ({"patches"} if "ViT" in name else set())
 
@@ -161,21 +160,6 @@ def test_what_nothing_explains_is_not_healthy_and_has_its_path() -> None:
     report = diagnose_model(nn.Sequential(nn.Linear(5, E), *blocks))
     assert not report and not report.ids and "1 unexplained of" in report.verdict
     assert report.unhealthy[0].where in ("2", "2.attn")
-
-
-def test_samples_that_mix() -> None:
-    class Images(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.cut = nn.Conv2d(3, E, 4, 4)
-            self.block = nn.TransformerEncoderLayer(E, H, 40)  # takes (n, b, e)
-
-        def forward(self, x: Tensor) -> Tensor:
-            return self.block(self.cut(x).flatten(2).mT)
-
-    report = diagnose_model(Images())
-    assert not report and any("samples stay apart" in words for words in report.failing)
-    assert diagnose_model(nn.TransformerEncoderLayer(E, H, 40)), "nothing says what comes first"
 
 
 class Placed(nn.Module):

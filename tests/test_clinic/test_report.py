@@ -10,7 +10,6 @@ import torch
 from patients.attention import UNKNOWN, ViewsMerge, ViewsScaledByEmbed
 from patients.healthy import Views
 from patients.masks import Neighbours, padding
-from patients.projections import ViewsNoOut
 
 from attention_clinic import BUGS, Report, diagnose
 from attention_clinic.report import PAGE, explain
@@ -61,15 +60,6 @@ def test_programs_read_the_report() -> None:
     assert data["explanations"][0]["fix"] == BUGS["merge-no-transpose"].fix
     healthy = diagnose(Views(24, 4), 4)
     assert healthy.ids == () and healthy.checked and healthy.data()["explanations"] == []
-
-
-def test_the_page_of_a_notebook() -> None:
-    page = diagnose(ViewsMerge(24, 4), 4)._repr_html_()
-    assert "<b>merge-no-transpose</b>" in page
-    assert "https://github.com/jsbaan/transformer-from-scratch/issues/6" in page
-    assert set(re.findall(r"class='([^']*)'", page)) == {"attention-clinic"}
-    assert "Remark: <b>out-missing</b>" in diagnose(ViewsNoOut(24, 4), 4)._repr_html_()
-    assert "<table>" not in diagnose(Views(24, 4), 4)._repr_html_()
 
 
 def test_alternatives_are_both_shown() -> None:

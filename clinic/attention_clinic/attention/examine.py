@@ -160,16 +160,14 @@ def _reported(trial: Trial, judged: Judgement, extra: list[Finding]) -> Report:
     own_call = trial.options.call is not None and not report.healthy
     if hasattr(patient.original, "examined") or own_call:
         return report
-    inputs = [x] if context is None else [x, context]
-    return learned(report, patient, lambda: trial.run(*inputs), inputs)
+    return learned(report, patient, lambda: trial.run(x, context))
 
 
 def behaving(trial: Trial, run: Callable[[], Tensor]) -> list[Finding]:
     """Return the bugs that training, unused parts and plain tensors show."""
     if not trial.patient.is_module:
         return []
-    dropout, words = dropout_findings(trial.patient, run)
-    return [*((id, words) for id in dropout), *plain_findings(trial.patient, run)]
+    return [*dropout_findings(trial.patient, run), *plain_findings(trial.patient, run)]
 
 
 def written(trial: Trial, judged: Judgement, **more: Any) -> Report:

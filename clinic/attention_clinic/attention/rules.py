@@ -102,7 +102,7 @@ def _empty_rows_differ(run: Run, p: Program) -> bool:
 def _declares_rotation(trial: Trial) -> bool:
     """Return whether a module holds, or was given, tables of rotary positions."""
     patient, module = trial.patient, trial.patient.module
-    if patient.way.tables is not None and patient.way.tables.width:
+    if patient.way.rotary:
         return True
     free = set(parameters_of(module)) - patient.given  # it may rotate only when it gets positions
     if not patient.is_module or free & (POSITIONS | TABLES):

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import dis
 import inspect
-import sys
 from collections.abc import Callable, Iterator, Sequence
-from types import CodeType, FunctionType, ModuleType
+from types import CodeType, FunctionType
 from typing import Any, Self
 
 import torch
@@ -21,18 +20,14 @@ from attention_clinic.capture.module import (
     Patient,
     held_tensors,
     in_training,
-    moved,
     same,
 )
 
 OWN = frozenset(vars(nn.Module()))  # what every module keeps for itself
 BUILDS = ("__init__", "init", "_init", "reset", "_reset")  # code that only makes parameters
-FLIP = (-1.5, 0.1)  # moves numbers, and what only their signs decide
 PLAIN = "param-plain-tensor"
 SHOWN = 3  # names that a report lists
-DROPOUTS = (
-    nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout,
-)  # fmt: skip
+DROPOUTS = nn.modules.dropout._DropoutNd
 LEAST = 0.05  # a probability whose effect shows in two runs on a few hundred numbers
 # what such an argument drops is not single numbers
 OTHER = ("last", "path", "first", "layer", "token", "patch", "head", "cls", "mask", "col", "row")
@@ -50,51 +45,37 @@ def moves(run: Call, held: Sequence[Tensor]) -> bool:
     with NoDropout(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         y = run()
-        with moved([t for t in held if t.is_floating_point()], *FLIP):
+        kept = [(t, t.detach().clone()) for t in held if t.is_floating_point()]
+        try:
+            for t, _ in kept:
+                t.data.mul_(-1.5).add_(0.1)  # moves numbers, and what only their signs decide
             torch.manual_seed(0)
-            try:
-                return not same(y, run())
-            except CallFailed:  # code that refuses some numbers reads them
-                return True
+            return not same(y, run())
+        except CallFailed:  # code that refuses some numbers reads them
+            return True
+        finally:
+            for t, before in kept:
+                t.data.copy_(before)
 
 
 def is_mentioned(module: nn.Module, path: str) -> bool:
-    """Return whether code, besides the code that builds a module, reads what a path names."""
+    """Return whether code of a class, besides the code that builds, reads what a path names."""
     where, _, name = path.rpartition(".")
     if name.isdigit():  # of a list: code that reads the list may mean the others
         return False
-    kind = type(module.get_submodule(where))
-    files = {one.__module__ for part in module.modules() for one in type(part).__mro__}
-    files = {file for file in files if file.split(".")[0] not in ("torch", "builtins")}
-    known = [v for file in files for v in list(vars(sys.modules.get(file, sys)).values())]
-    known = [v for v in (*kind.__mro__, *known) if isinstance(v, type) and v.__module__ in files]
-    for value in known:
-        own = issubclass(value, kind) or issubclass(kind, value)
-        for key, one in vars(value).items():
+    for kind in type(module.get_submodule(where)).__mro__:
+        for key, one in vars(kind).items() if not kind.__module__.startswith("torch") else ():
             one = inspect.unwrap(one.fget if isinstance(one, property) else one)
             runs = isinstance(one, FunctionType) and not key.startswith(BUILDS)
-            if runs and _reads(one.__code__, name, own, one.__globals__):
+            if runs and {name, "getattr"} & _names(one.__code__):
                 return True
     return False
 
 
-def _reads(code: CodeType, name: str, own: bool, space: dict[str, Any]) -> bool:
-    """Return whether code reads an attribute, not of a library; `own`: `self` may have it."""
-    before: Any = None
-    for one in dis.get_instructions(code):
-        if one.opname in ("LOAD_ATTR", "LOAD_METHOD") and one.argval == name:
-            last = before.argval[-1:] if isinstance(before.argval, tuple) else (before.argval,)
-            library = before.opname == "LOAD_GLOBAL" and isinstance(space.get(*last), ModuleType)
-            if (own or last != ("self",)) and not library:
-                return True
-        if own and one.opname.startswith("LOAD_") and one.argval == "getattr":
-            return True
-        before = one
-    inner = (one for one in code.co_consts if isinstance(one, CodeType))
-    return any(_reads(one, name, own, space) for one in inner)
-
-
-# ------------------------------------------------------------------- what no optimizer gets
+def _names(code: CodeType) -> set[str]:
+    """Return the names of attributes and of globals that code reads."""
+    inner = [one for one in code.co_consts if isinstance(one, CodeType)]
+    return {*code.co_names}.union(*map(_names, inner))
 
 
 def created_in_forward(patient: Patient, run: Call) -> list[str]:
@@ -125,24 +106,10 @@ def plain_findings(patient: Patient, run: Call) -> list[tuple[str, str]]:
             twins = held_tensors(own[name])
             for one, copy in zip(held_tensors(vars(part)[name]), twins, strict=False):
                 plain = one not in known and one.is_floating_point() and one.numel() > 1
-                if plain and (one.requires_grad or _looks_random(one)) and moves(run, [copy]):
-                    kind = "requires gradients" if one.requires_grad else "holds random numbers"
+                if plain and one.requires_grad and moves(run, [copy]):
                     place = f"{path}.{name}".lstrip(".")
-                    return [(PLAIN, f"self.{place} {kind}: use nn.Parameter")]
+                    return [(PLAIN, f"self.{place} requires gradients: use nn.Parameter")]
     return []
-
-
-def _looks_random(t: Tensor) -> bool:
-    """Return whether numbers are distinct and neighbours are uncorrelated."""
-    t = t.detach().double().squeeze()
-    if t.numel() < 32 or t.unique().numel() < 0.9 * t.numel() or not t.isfinite().all():
-        return False
-    t = (t - t.mean()) / t.std()
-    near = [t.narrow(i, 1, n - 1) * t.narrow(i, 0, n - 1) for i, n in enumerate(t.shape)]
-    return all(float(one.mean().abs()) <= 4 * one.numel() ** -0.5 for one in near)
-
-
-# ------------------------------------------------------------------------------- dropout
 
 
 class Running(NoDropout):
@@ -154,7 +121,6 @@ class Running(NoDropout):
         self.met: set[nn.Module] = set()  # parts that were called
         self.dropping: set[nn.Module] = set()  # inside them something drops
         self.calling: set[nn.Module] = set()  # they drop something themselves
-        self.trying: set[nn.Module] = set()  # they or their layers may drop, whatever p is
         self.stack: list[nn.Module] = []
 
     def __enter__(self) -> Self:
@@ -180,30 +146,21 @@ class Running(NoDropout):
 
     def _count(self, probability: float) -> None:
         super()._count(probability)
-        self.trying.update(self.stack[-2:])
         if probability > 0:
             self.dropping.update(self.stack)
             self.calling.update(self.stack[-1:])
 
 
-def dropout_findings(patient: Patient, run: Call) -> tuple[list[str], str]:
-    """Return which bugs of dropout a module has, and what shows them ("" for nothing more)."""
+def dropout_findings(patient: Patient, run: Call) -> list[tuple[str, str]]:
+    """Return the bug of a dropout that drops nothing in training mode, with a detail; or []."""
     resting, patient.resting = patient.resting, False
     try:
-        for name in patient.listed:  # eval() does not reach them in the user's module
-            patient.module.get_submodule(f"{name}_listed").train()
-        evaluates = not same(run(), run())
-        if evaluates:
-            with NoDropout():
-                evaluates = same(run(), run())
-        words = _undropped(patient, run) if patient.is_module else []
+        words = _undropped(patient, run)
     except CallFailed:  # what does not run says nothing
-        return [], ""
+        return []
     finally:
         patient.resting = resting
-        if patient.is_module:
-            patient.module.eval()
-    return ["dropout-eval"] * evaluates + ["dropout-unused"] * bool(words), listed(words, "; ")
+    return [("dropout-unused", listed(words, "; "))] * bool(words)
 
 
 def _undropped(patient: Patient, run: Call) -> list[str]:
@@ -223,9 +180,7 @@ def _undropped(patient: Patient, run: Call) -> list[str]:
             if part not in seen.calling:
                 found = list(_declared(module, path, part, seen))
             elif seen.largest > LEAST and not patient.own_weights:  # a zero at the start hides it
-                name = (
-                    path if isinstance(part, DROPOUTS) else "F.dropout" + f" of {path}" * bool(path)
-                )
+                name = path if isinstance(part, DROPOUTS) else "F.dropout"
                 with Running(part):
                     if same(y, run()) and same(y, run()):
                         found = [f"nothing uses what {name} returns"]
@@ -239,19 +194,16 @@ def _undropped(patient: Patient, run: Call) -> list[str]:
 def _declared(module: nn.Module, path: str, part: nn.Module, seen: Running) -> Iterator[str]:
     """Yield how a part that drops nothing itself declares a dropout."""
     place, drops = f" of {path}" if path else "", part in seen.dropping
-    layers = list(_dropouts(part))
-    beside = any(child in seen.met for _, child in layers)  # a layer of the same part drops
-    for name, child in layers:
+    for name, child in _dropouts(part):
         where = f"{path}.{name}".removeprefix(".")
         sure = child.p > 0 and not drops
-        likely = beside if child.p > 0 else not drops and part not in seen.trying
-        if child not in seen.met and (sure or (likely and not is_mentioned(module, where))):
+        if child not in seen.met and (sure or not is_mentioned(module, where)):
             yield f"{where} is never called"
     for name, value in vars(part).items() if not drops else ():
         kept = _is_probability(name) and isinstance(value, float) and 0 < value < 1
         if kept and (part is module or not is_mentioned(module, f"{path}.{name}")):
             yield f"self.{name}{place} is {value:g}, and nothing drops"
-    alone = module not in seen.dropping and (part is module or part in seen.trying)
+    alone = part is module and not drops
     for name in _never_read(type(part)) if alone else ():
         yield f"__init__{place} never reads {name}"
 

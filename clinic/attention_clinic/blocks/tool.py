@@ -172,8 +172,7 @@ def _users(run: Callable[..., Any], masks: tuple[Tensor | None, ...]) -> Callabl
 
 def _by_name(block: nn.Module, asked: Asked, crossed: bool) -> Callable[..., Any]:
     """Return a call that gives masks by the names of their arguments."""
-    layout = calling.Layout("n b e") if calling.is_time_first(block) else calling.Layout()
-    way = calling.Way(layout, calling.sides_of(block) if crossed else None)
+    way = calling.Way(calling.is_time_first(block), calling.sides_of(block) if crossed else None)
     given: dict[str, Tensor] = {}
     for name, value, what in zip(asked.arguments, asked.masks, WHAT, strict=True):
         if value is None:
@@ -222,11 +221,11 @@ def examined(trial: Trial, asked: Asked) -> Report:
     except Lost as lost:
         report = unexplained(trial, None, f"understood up to here: {lost}", extra)
         judged = not extra and bool(torch.isfinite(run()).all())
-        return learned(report, trial.patient, run, inputs) if judged else report
+        return learned(report, trial.patient, run) if judged else report
     verdict.found += [*extra, *behaving(trial, run)]
     report = written(trial, verdict, checked=verdict.words, untried=untried(trial))
     if report.explanations and "dropout-eval" not in verdict.ids:
         [made] = report.explanations
         if "exactly" in made.evidence:
             report = replace(report, explanations=(replace(made, evidence=EVIDENCE),))
-    return learned(report, trial.patient, run, inputs)
+    return learned(report, trial.patient, run)

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
-from itertools import pairwise, product
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from attention_clinic.capture.tape import tensors_in
 
 QUERIES = {"q", "query", "queries", "x", "x1", "xq", "x_q", "tokens", "stream", "latents"}
 KEYS = {"k", "v", "kv", "ctx", "mem", "cond", "x_kv", "xkv", "x_k", "x_v", "xk", "xv", "xa"}
@@ -26,8 +28,7 @@ COSINES = {"cos", "freqs_cos", "cos_cached", "rope_cos"}
 SINES = {"sin", "freqs_sin", "sin_cached", "rope_sin"}
 BOTH = {"position_embeddings", "cos_sin", "rope", "rotary", "rope_cache", "rotary_emb", "pos_emb"}
 COMPLEX = {"freqs_cis", "freqs_complex", "pos_cis"}
-ANGLES = {"freqs", "rotary_pos_emb", "angles"}
-TABLES = COSINES | SINES | BOTH | COMPLEX | ANGLES
+TABLES = COSINES | SINES | BOTH | COMPLEX
 CACHES = {"cache", "past_key_values", "past_key_value", "kv_cache", "layer_past", "past"}
 MASKS = {"msk", "allow", "allowed", "visible", "valid", "pad", "padding", "attn_bias", "keep"}
 KNOWN = POSITIONS | STARTS | TABLES | CACHES | MASKS | ADDED
@@ -95,53 +96,22 @@ def sides_of(module: Examined) -> Sides | None:
     return Sides(tuple(tokens), tuple(context)) if tokens and context else None
 
 
-def needs_context(module: Examined) -> bool:
-    """Return whether forward needs an argument that is named after a context."""
-    starts = ("context", "memory", "enc_", "encoder_", "cross_")
-    needed = [name.lower() for name, p in parameters_of(module).items() if is_needed(p)]
-    return any(side(name) == "context" and name.startswith(starts) for name in needed)
-
-
-@dataclass(frozen=True)
-class Tables:
-    """One layout of the cosines and sines of rotary positions."""
-
-    width: int  # how many numbers of a head are rotated; 0 for position ids alone
-    twice: bool = False  # whether the angles are repeated, one half after the other
-    shape: str = "n w"
-
-    def value(self, name: str, n: int, dtype: torch.dtype, start: int = 0) -> Any:
-        """Return the value of an argument with this name for n tokens, None for other names."""
-        if name in POSITIONS and (not self.width or name not in TABLES):
-            return positions(name, start, n)
-        steps = torch.arange(0, self.width, 2, dtype=torch.float64) / max(1, self.width)
-        angles = torch.arange(start, start + n, dtype=torch.float64)[:, None] * 10_000.0**-steps
-        if name in COMPLEX:
-            return torch.polar(torch.ones_like(angles), angles)
-        angles = torch.cat([angles, angles], dim=1) if self.twice else angles
-        angles = angles[None] if self.shape == "1 n w" else angles
-        cos, sin = angles.cos().to(dtype), angles.sin().to(dtype)
-        known = ((COSINES, cos), (SINES, sin), (BOTH, (cos, sin)), (ANGLES, angles.to(dtype)))
-        return next((value for names, value in known if name in names), None)
+def rotary_table(name: str, width: int, start: int, x: Tensor) -> Any:
+    """Return cosines and sines (1, n, width) for tokens x, or complex numbers (n, width / 2)."""
+    steps = torch.arange(0, width, 2, dtype=torch.float64) / width
+    places = torch.arange(start, start + x.shape[1], dtype=torch.float64)
+    angles = places[:, None] * 10_000.0**-steps
+    if name in COMPLEX:
+        return torch.polar(torch.ones_like(angles), angles)
+    angles = torch.cat([angles, angles], dim=1)[None]
+    cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
+    return cos if name in COSINES else sin if name in SINES else (cos, sin)
 
 
 def positions(name: str, start: int, n: int) -> Tensor:
     """Return the positions of n tokens: (1, n) under the names of transformers, else (n,)."""
     places = torch.arange(start, start + n)
     return places[None] if name in ("position_ids", "pos_ids") else places
-
-
-def tables_for(names: list[str], widths: list[int]) -> Iterator[Tables]:
-    """Yield layouts of rotary tables for these arguments and widths, the usual ones first."""
-    if POSITIONS.issuperset(names) and TABLES.isdisjoint(names):
-        yield Tables(0)
-        return
-    one = (COMPLEX | POSITIONS).issuperset(names)
-    shapes = ("n w",) if one else ("1 n w", "n w")
-    even = (width for width in widths if width % 2 == 0)
-    yield from (
-        Tables(*layout) for layout in product(even, (False,) if one else (True, False), shapes)
-    )
 
 
 @dataclass(frozen=True)
@@ -157,36 +127,14 @@ class Blank:
         dtype = torch.bool if isinstance(self.value, bool) else x.dtype
         return torch.full([sizes[s] for s in self.shape.split()], self.value, dtype=dtype)
 
-    def hiding(self, allow: Tensor, x: Tensor, keys: int | None = None) -> Tensor | None:
-        """Return a mask of this form for a rule (1 or b, 1, 1 or i, j), None if it cannot be."""
-        letters, blank = self.shape.split(), self.made(x, keys)
-        if any(allow.shape[axis] > 1 and s not in letters for axis, s in ((0, "b"), (2, "i"))):
-            return None
-        rows = allow.expand(len(x), 1, x.shape[1], keys or x.shape[1])[:, 0]
-        rows = rows if "b" in letters else rows[0]
-        rule = (rows if "i" in letters else rows[..., 0, :]).reshape(blank.shape)
-        if self.value is False:
-            return ~rule
-        return rule.to(blank.dtype) if self.value else blank.masked_fill(~rule, -torch.inf)
-
 
 SHAPES = ("b 1 1 j", "b 1 j", "b i j", "i j", "b 1 i j", "b j")
 BLANKS = [Blank(shape, value) for value in (False, True, 1.0, 0.0) for shape in SHAPES]
 
 
-@dataclass(frozen=True)
-class Layout:
-    """How forward takes tokens (b, n, e)."""
-
-    form: str = "b n e"  # or "n b e"
-
-    def arranged(self, x: Tensor) -> Tensor:
-        """Return tokens (b, n, e) as forward takes them."""
-        return x.transpose(0, 1) if self.form == "n b e" else x
-
-    def tokens(self, y: Tensor) -> Tensor:
-        """Return a result of forward as tokens (b, n, e)."""
-        return self.arranged(y) if y.ndim == 3 else y
+def swapped(t: Tensor, time_first: bool) -> Tensor:
+    """Return tokens (b, n, e) as (n, b, e), and the other way round, where time comes first."""
+    return t.transpose(0, 1) if time_first and t.ndim == 3 else t
 
 
 def token_counts(module: Examined) -> list[int]:
@@ -194,10 +142,7 @@ def token_counts(module: Examined) -> list[int]:
     found: list[int] = []
     for part in module.modules() if isinstance(module, nn.Module) else ():
         for value in (value for name, value in vars(part).items() if name in COUNTS):
-            if isinstance(value, tuple | list) and len(value) == 2:
-                found.append(int(value[0] * value[1]))
-            elif isinstance(value, int):
-                found += [value * value, value]
+            found += [value * value, value] if isinstance(value, int) else []
         tables = [p for p in part.parameters(recurse=False) if p.ndim > 2]
         for table in (*tables, *(t for t in part.buffers(recurse=False) if t.ndim > 1)):
             found += [table.shape[-1]] * (table.shape[-1] == table.shape[-2])
@@ -209,9 +154,9 @@ def token_counts(module: Examined) -> list[int]:
 class Way:
     """One way to call a module: which argument gets what."""
 
-    layout: Layout = field(default_factory=Layout)
+    time_first: bool = False  # whether forward takes (n, b, e)
     sides: Sides | None = None
-    tables: Tables | None = None
+    rotary: int = 0  # how many numbers of a head a table of cosines and sines rotates
     blank: Blank | None = None
 
     @property
@@ -224,19 +169,12 @@ class Way:
 
 def ways(module: Examined, head_dims: list[int], crossed: bool) -> Iterator[Way]:
     """Yield ways to call a module, with a context or without one, the likeliest first."""
-    stack = is_time_first(module) and not isinstance(module, nn.MultiheadAttention)
-    plain = Way(Layout("n b e") if stack else Layout(), sides_of(module) if crossed else None)
+    plain = Way(is_time_first(module), sides_of(module) if crossed else None)
     yield plain
-    parameters = parameters_of(module)
-    known = [name for name in parameters if name in TABLES | POSITIONS]
-    tables = list(tables_for(known, head_dims)) if known else []
-    yield from (replace(plain, tables=one) for one in tables)
-    for blank in BLANKS if any(map(is_mask, parameters)) else ():
-        yield replace(plain, blank=blank)
-        if blank.shape == "b 1 1 j" and any(is_needed(parameters[name]) for name in known):
-            yield from (replace(plain, blank=blank, tables=one) for one in tables[:6])
-    if not stack and says_time_first(module):
-        yield replace(plain, layout=Layout("n b e"))
+    if not TABLES.isdisjoint(parameters_of(module)):
+        yield from (replace(plain, rotary=width) for width in head_dims if width % 2 == 0)
+    if any(map(is_mask, parameters_of(module))):
+        yield from (replace(plain, blank=blank) for blank in BLANKS)
 
 
 def mask_argument(module: Examined, context: bool = False) -> str | None:
@@ -276,18 +214,18 @@ def call(
 
     The mask is that of the context (b, j, c) where there is one; a cache comes with its length.
     """
-    if isinstance(module, nn.MultiheadAttention):
-        return _torch_attention(module, x, mask, x if context is None else context)
+    if isinstance(module, nn.MultiheadAttention) and mask is not None:
+        mask = _for_torch(module, mask, x, x if context is None else context)
     sides = way.sides if context is not None else None
     where = mask_argument(module, context is not None)
     lost = {"mask": mask is not None and not where, "context": context is not None and not sides}
     for name in (name for name, missing in lost.items() if missing):
         raise TypeError(f"forward has no argument for a {name}")
-    tokens = way.layout.arranged(x)
+    tokens = swapped(x, way.time_first)
     known: dict[str | None, Any] = {} if mask is None else {where: mask}
     if sides is not None:
         known |= dict.fromkeys(sides.tokens, tokens)
-        known |= dict.fromkeys(sides.context, way.layout.arranged(context))
+        known |= dict.fromkeys(sides.context, swapped(context, way.time_first))
     kwargs: dict[str, Any] = {}
     for name, parameter in parameters_of(module).items():
         value = known.get(name, NotImplemented)
@@ -308,41 +246,26 @@ def _value(name: str, needed: bool, way: Way, given: tuple, cache: Any) -> Any:
         return absent if way.blank is None else way.blank.made(x, keys)
     if cache is not None and name in CACHES:
         return cache[0]
-    if way.tables is not None and name in TABLES | POSITIONS:
-        value = way.tables.value(name, n, x.dtype, start)
-        return absent if value is None else value
+    if way.rotary and name in TABLES:
+        return rotary_table(name, way.rotary, start, x)
     if not needed or name in CACHES or "bias" in low:
         return absent
     if name in POSITIONS:
-        return torch.arange(start, start + n)
+        return positions(name, start, n)
     if low in ADDED or low.endswith(("_pos", "_pos_embed")):
         return torch.zeros_like(tokens)
     return start if low in STARTS else None if context is not None else tokens
 
 
-def _torch_attention(
-    module: nn.MultiheadAttention, x: Tensor, mask: Tensor | None, context: Tensor
-) -> Tensor:
-    """Call PyTorch's own attention, whose boolean masks mean the opposite."""
-    if mask is not None:
-        mask = ~mask if not mask.is_floating_point() else mask
-        sizes = (x.shape[0], module.num_heads, x.shape[1], context.shape[1])
-        mask = mask.expand(sizes).reshape(-1, *sizes[2:])
-    if not module.batch_first:
-        x, context = x.transpose(0, 1), context.transpose(0, 1)
-    result = module(x, context, context, attn_mask=mask, need_weights=False)[0]
-    return result if module.batch_first else result.transpose(0, 1)
+def _for_torch(module: nn.MultiheadAttention, mask: Tensor, x: Tensor, context: Tensor) -> Tensor:
+    """Return a mask as PyTorch's own attention takes it: True blocks, one for each head."""
+    sizes = (len(x), module.num_heads, x.shape[1], context.shape[1])
+    mask = mask if mask.is_floating_point() else ~mask
+    return mask.expand(sizes).flatten(0, 1)
 
 
 def first_tensor(result: object) -> Tensor:
     """Return the first tensor of a result; a result without one is a `TypeError`."""
-    values = list(result.values()) if isinstance(result, dict) else result
-    for value in values if isinstance(values, tuple | list) else [values]:
-        if isinstance(value, Tensor):
-            return value
+    for t in tensors_in(result):
+        return t
     raise TypeError(f"it returned {type(result).__name__}, not a tensor")
-
-
-def tokens_of(result: object, way: Way) -> Tensor:
-    """Return the tokens (b, n, e) of a result: its first tensor."""
-    return way.layout.tokens(first_tensor(result))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import inspect
 import random
-import sys
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -112,32 +111,6 @@ class Precision(Mode):
 
 
 @contextmanager
-def moved(parameters: list[Tensor], times: float = 1.5, plus: float = 0.1) -> Iterator[None]:
-    """Let parameters of a copy hold different numbers for a while."""
-    kept = [p.detach().clone() for p in parameters]
-    try:
-        for p in parameters:
-            p.data.mul_(times).add_(plus)
-        yield
-    finally:
-        for p, before in zip(parameters, kept, strict=True):
-            p.data.copy_(before)
-
-
-@contextmanager
-def wanting_gradients(parameters: list[nn.Parameter]) -> Iterator[None]:
-    """Let parameters of a copy require gradients for a while."""
-    try:
-        for p in parameters:
-            p.requires_grad_(True)
-        with torch.enable_grad():
-            yield
-    finally:
-        for p in parameters:
-            p.requires_grad_(False)
-
-
-@contextmanager
 def in_training(module: nn.Module, training: bool = True) -> Iterator[None]:
     """Set a copy to training mode for a while; restore what it keeps for itself afterwards."""
     stores = [store for part in module.modules() for store in (part._buffers, vars(part))]
@@ -155,16 +128,13 @@ def in_training(module: nn.Module, training: bool = True) -> Iterator[None]:
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Restore every global random state at the end."""
-    numpy = sys.modules.get("numpy")
-    ours, numpys = random.getstate(), numpy and numpy.random.get_state()
+    """Restore the random states of Python and torch at the end."""
+    ours = random.getstate()
     try:
         with torch.random.fork_rng(devices=[]):
             yield
     finally:
         random.setstate(ours)
-        if numpy is not None:
-            numpy.random.set_state(numpys)
 
 
 def unwrapped(where: str, module: Any) -> Any:
@@ -175,20 +145,16 @@ def unwrapped(where: str, module: Any) -> Any:
     inner = module.module if isinstance(module, PARALLEL) else getattr(module, "_orig_mod", None)
     if inner is not None:
         return unwrapped(where, inner)
-    jit = {kind.__name__ for kind in type(module).__mro__} & {"ScriptModule", "ScriptFunction"}
-    if isinstance(module, type) or not callable(module) or jit:
-        got = "one of torch.jit" if jit else f"{module!r:.80}"
-        raise ValueError(
-            f"{where}: module must be an nn.Module or a Python function, got {got}. "
-            "Build it first and pass the object, from before torch.jit."
-        )
     try:
         parameters_of(module)
-    except (TypeError, ValueError) as error:
+        known = not isinstance(module, type | torch.jit.ScriptModule | torch.jit.ScriptFunction)
+    except (TypeError, ValueError):  # of a built-in function
+        known = False
+    if not known:
         raise ValueError(
-            f"{where}: a function must have a signature, got the built-in {module!r:.80}. Write "
-            f"{where}(lambda q, k, v: function(q, k, v))."
-        ) from error
+            f"{where}: module must be an nn.Module or a Python function, got {module!r:.80}. "
+            "Build it first and pass the object, from before torch.jit."
+        )
     return module
 
 
@@ -271,11 +237,7 @@ def _is_single(t: Tensor) -> bool:
 class Patient:
     """A copy of a module, or a function, that can be called on tokens.
 
-    Args:
-        where: the public function that an error message begins with.
-        module: an `nn.Module` or a function.
-        call: how the user calls it; None follows the signature of forward.
-        own_weights: True keeps the weights, False makes them random.
+    An error message begins with `where`. The weights are random unless `own_weights` keeps them.
     """
 
     def __init__(
@@ -334,7 +296,7 @@ class Patient:
             mask = mask.to(x.dtype if mask.is_floating_point() else mask.dtype, copy=True)
         with NoDropout() if self.resting else nullcontext(), Precision() as watch:
             result = attempted(self._called, x, mask, context, cache)
-        y = attempted(calling.tokens_of, result, self.way).detach()
+        y = calling.swapped(attempted(calling.first_tensor, result), self.way.time_first).detach()
         self.rough |= watch.single
         return y.cpu().to(x.dtype)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
-from itertools import islice, product
+from itertools import product
 from typing import Any
 
 import torch
@@ -21,21 +21,19 @@ from attention_clinic.capture.module import CallFailed, Patient, check_positive
 from attention_clinic.capture.run import Run, capture
 
 CONFIGS = ("config", "cfg", "args", "params", "hparams", "conf")
+HEAD_DIM_NAMES = ("rotary_ndims", "rotary_dim", "head_dim", "head_size", "dim_head", "d_k")
 HEAD_NAMES = (
     "num_heads", "n_heads", "n_head", "nhead", "nheads", "num_head", "heads", "num_attention_heads",
     "n_attention_heads", "num_q_heads", "n_local_heads", "attention_heads", "head_num", "n_h",
     "num_query_heads", "head_count", "head", "h", "H",
 )  # fmt: skip
-HEAD_LISTS = ("heads", "attention_heads", "attn_heads", "head_list", "self_attention_heads")
-HEAD_DIM_NAMES = ("rotary_ndims", "rotary_dim", "head_dim", "head_size", "dim_head", "d_k")
 WIDTHS = (
     "embed_dim", "hidden_size", "d_model", "n_embd", "dim", "embed_size", "emb_size", "emb_dim",
     "model_dim", "width",
 )  # fmt: skip
 PADS = ("pad", "block", "ignore", "exclude", "masked")  # names of masks whose True blocks
-MOST_WIDTHS = 6
+MOST_WIDTHS = MOST_WAYS = 6
 FREE_WIDTH = 64  # of a module without parameters
-Number = int | float | tuple[int | float, ...]
 
 
 @dataclass(frozen=True)
@@ -55,7 +53,7 @@ class Context:
         sizes = tuple(given.shape) if isinstance(given, Tensor) else sizes
         counts = (3,) if isinstance(given, Tensor) else (1, 2)
         usual = isinstance(sizes, tuple) and len(sizes) in counts
-        if usual and all(_is_number(size, int) for size in sizes):
+        if usual and all(map(_is_number, sizes)):
             return Context(*(None,) * (3 - len(sizes)), *sizes)
         got = sizes if isinstance(given, Tensor) else repr(given)
         raise ValueError(
@@ -89,10 +87,8 @@ class Options:
             ("causal", not (crossed and self.causal), "None with a context"),
         ):
             if not kept:
-                got = getattr(self, name)
-                got = type(got).__name__ if isinstance(got, Tensor) else repr(got)
                 raise ValueError(
-                    f"{self.where}: {name} must be {rule}, got {name}={got}. "
+                    f"{self.where}: {name} must be {rule}, got {name}={getattr(self, name)!r:.20}. "
                     "Pass a mask as mask=, and what True means in it as true_means=."
                 )
         return self
@@ -139,37 +135,29 @@ def _attributes(model: object, names: Collection[str]) -> Iterator[tuple[str, An
                 yield name, value
 
 
-def _is_number(value: object, kind: Any = int | float) -> bool:
-    return isinstance(value, kind) and not isinstance(value, bool) and value > 0
+def _is_number(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0
 
 
 def heads_of(where: str, module: Examined) -> int:
     """Return the number of heads that a module states; a `ValueError` if it states none."""
-    for name, value in _attributes(module, dict.fromkeys((*HEAD_NAMES, *HEAD_LISTS))):
-        if name in HEAD_NAMES and _is_number(value, int):
+    for _, value in _attributes(module, HEAD_NAMES):
+        if _is_number(value):
             return value
-        if name in HEAD_LISTS and isinstance(value, nn.ModuleList) and len(value):
-            return len(value)
     raise ValueError(
         f"{where}: num_heads must be given, got None, and {type(module).__name__} has no attribute "
         f"such as num_heads. Pass it: {where}(module, num_heads=8)."
     )
 
 
-def stated(model: object, names: Collection[str]) -> dict[Number, str]:
-    """Return positive numbers, and tuples of them, that a model states, with their first names."""
-    found: dict[Number, str] = {}
+def stated_integers(model: object, names: Collection[str]) -> dict[int, str]:
+    """Return positive integers, of several the first, that a model states, with their names."""
+    found: dict[int, str] = {}
     for name, value in _attributes(model, sorted(names)):
-        value = tuple(value) if isinstance(value, list) else value
-        several = value if isinstance(value, tuple) else (value,)
-        if several and all(map(_is_number, several)):
+        value = value[0] if isinstance(value, tuple | list) and value else value
+        if _is_number(value):
             found.setdefault(value, name)
     return found
-
-
-def stated_integers(model: object, names: Collection[str]) -> dict[int, str]:
-    """Return the positive integers that a model states under some names, with the first name."""
-    return {size: name for size, name in stated(model, names).items() if isinstance(size, int)}
 
 
 def vocabulary(model: nn.Module) -> int:
@@ -251,8 +239,6 @@ class Trial:
         maker = self.options.more.get("cache")
         if maker is not None:
             return self.patient.run(x, cache=(maker(), 0))
-        if self.crossed and context is None:
-            context = self.patient.tokens(len(x), self.j, self.c, seed=100)
         if masked or self.mask is None:
             return self.patient.run(x, self.mask if masked else None, context)
         try:
@@ -278,10 +264,6 @@ class Trial:
             self._runs[key] = capture(call, mine, others, self._weights().items())
         return self._runs[key]
 
-    def forget(self) -> None:
-        """Drop the recorded calls, because the module changed."""
-        self._runs.clear()
-
     def takes(self, number: int) -> bool:
         """Return whether the module takes the sizes of a call."""
         try:
@@ -300,10 +282,8 @@ class Trial:
         if mask is None:
             return ()
         said = self.options.true_means
-        blocks: tuple[bool, ...] = (said == "block",)
-        pads = any(word in (name or "").lower() for word in PADS)
-        if said is None and mask.dtype == torch.bool and pads:
-            blocks = (False, True)
+        pads = mask.dtype == torch.bool and any(word in (name or "").lower() for word in PADS)
+        blocks = (False, True) if said is None and pads else (said == "block",)
         return tuple(allowed(mask, self.b, self.n, one, keys) for one in blocks)
 
     def _weights(self) -> dict[str, Tensor]:
@@ -357,10 +337,8 @@ class Trial:
         return first or ValueError("no width")
 
 
-def working(
-    module: Examined, options: Options, embed_dim: int | None = None, most: int = 6
-) -> Iterator[Trial]:
-    """Yield trials of a module, one for each of the ways to call it that work, `most` at most.
+def working(module: Examined, options: Options, embed_dim: int | None = None) -> Iterator[Trial]:
+    """Yield trials of a module, one for each of the ways to call it that work, six at most.
 
     A module that runs in no way, with any width or the given one, is a `ValueError`.
     """
@@ -372,13 +350,13 @@ def working(
         candidates = ways(first.patient.module, first.head_dims(), first.crossed)
     failed: tuple[BaseException, tuple[int, ...]] | None = None
     found = 0
-    for number, way in enumerate(islice(candidates, 90)):
+    for number, way in enumerate(candidates):
         trial = first if number == 0 else Trial(module, options)
         error = trial.fits(way, embed_dim)
         if error is None:
             found += 1
             yield trial
-            if found >= most or number == 0 or (way.tables is None and way.blank is None):
+            if found == MOST_WAYS or number == 0:
                 return
         elif failed is None:
             failed = error, (trial.b, trial.n, trial.e)

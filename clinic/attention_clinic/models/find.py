@@ -6,7 +6,7 @@ import inspect
 import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from typing import Any, NamedTuple, Self
@@ -16,31 +16,26 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from attention_clinic.capture import calling
-from attention_clinic.capture.calling import CACHES, STARTS, Layout, is_mask, is_needed, side
-from attention_clinic.capture.module import CallFailed, Mode, attempted, first_line, place, same
+from attention_clinic.capture.calling import CACHES, STARTS, is_mask, is_needed, side, swapped
+from attention_clinic.capture.module import CallFailed, Mode, attempted, first_line, place
 from attention_clinic.capture.tape import tensors_in
-from attention_clinic.capture.trial import possible_widths, stated, vocabulary
+from attention_clinic.capture.trial import possible_widths, stated_integers, vocabulary
 
 PRODUCTS = {"matmul", "__matmul__", "__rmatmul__", "bmm", "baddbmm", "einsum"}
 NORMALISED = {"softmax", "_softmax", "exp", "sigmoid"}  # scores become weights
 SAMPLES, LENGTH, OTHER_LENGTH = 2, 7, 6  # different, so that no axis is mistaken for another
 SIDES = ("image_size", "img_size", "input_size", "resolution")
-CHANNELS = ("in_channels", "in_chans", "num_channels")
 USUAL_SIDES = (64, 224, 32, 28, 96, 8)
 Inputs = Tensor | Sequence[Any] | Mapping[str, Any] | None
 
 
 @dataclass
 class Call:
-    """The first call of a part.
+    """The first call of a part."""
 
-    `given` has the names of forward's arguments; those beyond its named ones are *1, *2, ...
-    `order` has the names that were given by position. `output` is the first tensor of the result.
-    """
-
-    given: dict[str, Any]
-    order: tuple[str, ...] = ()
-    output: Tensor | None = None
+    given: dict[str, Any]  # by the names of forward's arguments; further ones are *1, *2, ...
+    order: tuple[str, ...] = ()  # the names that were given by position
+    output: Tensor | None = None  # the first tensor of the result
 
     @property
     def streams(self) -> dict[str, Tensor]:
@@ -131,13 +126,6 @@ class Recording(Mode):
         return "" if name == "linear" or not activations else activations[0]
 
 
-@torch.no_grad()
-def run(model: nn.Module, given: dict[str, Any]) -> Any:
-    """Call a whole model and return its result; its errors are raised as `CallFailed`."""
-    with warnings.catch_warnings(action="ignore"):
-        return attempted(model, **given)
-
-
 class Site(NamedTuple):
     """One attention: parts that may be all of it, the innermost first; its block; (..., i, j)."""
 
@@ -226,11 +214,11 @@ class Replay:
     tokens: tuple[str, ...]  # the arguments that take them
     context: tuple[str, ...] = ()
     zeroed: tuple[str, ...] = ()  # arguments that get 0, such as positions that are added inside
-    layout: Layout = field(default_factory=Layout)
+    time_first: bool = False
 
     def sizes(self, name: str) -> tuple[int, int, int]:
         """Return the sizes (b, n, e) of an argument in the model's own call."""
-        b, n, e = self.layout.tokens(self.call.given[name]).shape
+        b, n, e = swapped(self.call.given[name], self.time_first).shape
         return b, n, e
 
     def __call__(self, module: nn.Module, x: Tensor, *context: Tensor) -> Tensor:
@@ -238,16 +226,16 @@ class Replay:
         given: dict[str, Any] = {}
         for name, value in self.call.given.items():
             if name in self.tokens:
-                given[name] = self.layout.arranged(x)
+                given[name] = swapped(x, self.time_first)
             elif name in self.context and context:
-                given[name] = self.layout.arranged(context[0])
+                given[name] = swapped(context[0], self.time_first)
             elif name in CACHES:
                 given[name] = None
             else:
                 value = _cast(value, x.dtype)
                 given[name] = torch.zeros_like(value) if name in self.zeroed else value
         args = [given.pop(name) for name in self.call.order]
-        return self.layout.tokens(calling.first_tensor(module(*args, **given)))
+        return swapped(calling.first_tensor(module(*args, **given)), self.time_first)
 
 
 def _cast(value: Any, dtype: torch.dtype) -> Any:
@@ -280,8 +268,7 @@ def replay_of(recording: Recording, path: str, sites: Sequence[Site]) -> Replay 
             context.append(name)
         elif t.shape[axis] in (1, n):
             zeroed.append(name)
-    layout = Layout("n b e" if axis == 0 else "b n e")
-    return Replay(call, tokens, tuple(context), tuple(zeroed), layout)
+    return Replay(call, tokens, tuple(context), tuple(zeroed), time_first=axis == 0)
 
 
 def inputs_of(model: nn.Module) -> Iterator[dict[str, Any]]:
@@ -311,32 +298,32 @@ def tensors_for(model: nn.Module) -> Iterator[Tensor]:
         least = most // 2  # the lowest ids, and the highest one, are mostly those of padding
         yield torch.randint(least, max(least + 1, most - 1), (SAMPLES, length))
     cuts = [part for part in parts if isinstance(part, nn.Conv2d)]
-    sides = [said if isinstance(said, tuple) else (said, said) for said in stated(model, SIDES)]
+    sides = [*stated_integers(model, SIDES)]
     if cuts:
         patches = [n - classes for n in calling.token_counts(model) for classes in (0, 1, 2)]
         roots = [math.isqrt(n) for n in patches if n > 1 and math.isqrt(n) ** 2 == n]
-        edges = [*(root * cuts[0].stride[0] for root in roots), *USUAL_SIDES]
-        sides += [(edge, edge) for edge in edges]
-    channels = [cuts[0].in_channels] if cuts else [*stated(model, CHANNELS), 3, 1]
+        sides += [*(root * cuts[0].stride[0] for root in roots), *USUAL_SIDES]
+    channels = [cuts[0].in_channels] if cuts else [3, 1]
     for size, c in product(dict.fromkeys(sides), channels):
-        yield torch.randn(SAMPLES, c, *map(int, size))
+        yield torch.randn(SAMPLES, c, size, size)
     firsts = [part.in_features for part in parts if isinstance(part, nn.Linear)][:1]
     widths = dict.fromkeys((*firsts, *possible_widths(model)[:3]))
     for length, width in product(lengths, widths):
         yield torch.randn(SAMPLES, length, width)
 
 
-def recorded(model: nn.Module, inputs: Inputs) -> tuple[Recording, dict[str, Any]]:
-    """Return a run of a model on inputs that it takes, and these inputs."""
+def recorded(model: nn.Module, inputs: Inputs) -> Recording:
+    """Return a run of a model on inputs that it takes."""
     names = calling.parameters_of(model)
     values = inputs if isinstance(inputs, tuple | list) else (inputs,)
     named = inputs if isinstance(inputs, Mapping) else dict(zip(names, values, strict=False))
     why = ""
     for given in inputs_of(model) if inputs is None else [dict(named)]:
         try:
-            with Recording(model) as recording:
-                run(model, given)
-            return recording, given
+            recording = Recording(model)
+            with recording, torch.no_grad(), warnings.catch_warnings(action="ignore"):
+                attempted(model, **given)
+            return recording
         except CallFailed as failed:
             error = failed.error
             why = why or f"{type(error).__name__}: {first_line(error)}{place(error)}"
@@ -363,29 +350,10 @@ def cutting(part: nn.Module, call: Call) -> Iterator[tuple[nn.Module, str, int, 
 
 def tables_of(model: nn.Module, widths: set[int]) -> Iterator[tuple[str, Tensor]]:
     """Yield tensors (n, e) that may be tables of sines and cosines, by name."""
-    held = [*model.named_parameters(), *model.named_buffers()]
-    for path, part in model.named_modules():
-        held += [(f"{path}.{name}".lstrip("."), value) for name, value in vars(part).items()]
-    for name, value in held:
-        table = value.detach().squeeze() if isinstance(value, Tensor) else torch.zeros(1)
+    for name, value in (*model.named_parameters(), *model.named_buffers()):
+        table = value.detach().squeeze()
         if table.ndim != 2 or table.shape[1] not in widths or table.unique().numel() < 5:
             continue
         at_zero = (table[0].abs() < 1e-6) | ((table[0] - 1).abs() < 1e-6)
         if bool(at_zero.all()) and float(table.abs().max()) < 1 + 1e-6:
             yield name, table
-
-
-def mixes(model: nn.Module, given: dict[str, Any]) -> bool:
-    """Return whether changing the first image changes what a model says of another."""
-    images = {n: t for n, t in given.items() if isinstance(t, Tensor) and t.ndim == 4}
-    if not images:
-        return False
-    changed = {name: torch.cat([t[:1].flip(-1), t[1:]]) for name, t in images.items()}
-    runs = [run(model, one) for one in (given, given, given | changed)]
-    y, again, other = (next(tensors_in(made), torch.zeros(0)) for made in runs)
-    if not same(y, again):
-        return False
-    count = len(next(iter(images.values())))
-    axes = [axis for axis, size in enumerate(y.shape) if size == count]
-    difference = (y - other).abs() > 1e-4 + 1e-3 * y.abs()
-    return bool(axes) and all(bool(difference.movedim(axis, 0)[1:].any()) for axis in axes)

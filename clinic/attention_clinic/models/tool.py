@@ -19,15 +19,13 @@ from attention_clinic.embedding import diagnose_embedding
 from attention_clinic.models import find
 from attention_clinic.models.find import Inputs, Replay, Site, above, is_inside
 from attention_clinic.positions import diagnose_positions
-from attention_clinic.report import ASKED, Report, explain, notes_of, wrapped
+from attention_clinic.report import ASKED, Report, explain, wrapped
 
 WHERE = "diagnose_model"
-MANY = 512  # tokens: with more of them, an examination takes minutes
 COLUMNS = 46  # of the paths in a report
 SHOWN = 6  # parts that nothing examined, by name
 NOT_CALLED = "the clinic can call it: try num_heads=..., or diagnose(part, call=...)"
 HIDDEN = "an attention was found in it, as in others of its class"
-MIXING = "samples stay apart: changing one changes what the model says of another"
 
 
 def diagnose_model(
@@ -84,7 +82,6 @@ class Row:
     kind: str
     places: tuple[str, ...]
     report: Report
-    is_causal: bool = False
 
     @property
     def where(self) -> str:
@@ -108,7 +105,7 @@ class Row:
         """What was found, in a few words."""
         named = ", ".join(variant.id for variant in self.report.variants)
         if self.report.healthy:
-            return (f"variant: {named}" if named else "healthy") + "; causal" * self.is_causal
+            return f"variant: {named}" if named else "healthy"
         if self.report.explanations:
             return "buggy: " + "; or ".join(" + ".join(e.ids) for e in self.report.explanations)
         return "unexplained"
@@ -121,19 +118,17 @@ class ModelReport:
     Args:
         name: of the model.
         rows: the parts that were examined.
-        failing, checked, untried: of the whole model, apart from the rows.
+        untried: parts and inputs that nothing examined.
     """
 
     name: str
     rows: tuple[Row, ...]
-    failing: tuple[str, ...] = ()
-    checked: tuple[str, ...] = ()
     untried: tuple[str, ...] = ()
 
     @property
     def healthy(self) -> bool:
         """Whether something was examined, and all of it is healthy."""
-        return bool(self.rows) and not self.failing and not self.unhealthy
+        return bool(self.rows) and not self.unhealthy
 
     @property
     def unhealthy(self) -> tuple[Row, ...]:
@@ -153,9 +148,8 @@ class ModelReport:
             return f"{self.name}: nothing was found that could be examined"
         count = f"{len(kinds)} part{'s' * (len(kinds) > 1)} examined"
         said = [f"{kinds.count(k)} {k}" for k in ("buggy", "unexplained") if k in kinds]
-        if said:
-            return f"{self.name}: {' and '.join(said)} of {count}"
-        return f"{self.name}: {'healthy' if self.healthy else 'not healthy as a whole'}, {count}"
+        found = f"{' and '.join(said)} of " if said else "healthy, "
+        return f"{self.name}: {found}{count}"
 
     def data(self) -> dict[str, Any]:
         """Return the report as plain dictionaries, lists and strings, for `json.dumps`."""
@@ -163,8 +157,8 @@ class ModelReport:
             {"part": r.kind, "where": r.where, "places": list(r.places), **r.report.data()}
             for r in self.rows
         ]
-        notes = {name: list(getattr(self, name)) for name in ("failing", "checked", "untried")}
-        return {"name": self.name, "healthy": self.healthy, "rows": rows, **notes}
+        found = {"name": self.name, "healthy": self.healthy, "rows": rows}
+        return {**found, "untried": list(self.untried)}
 
     def __bool__(self) -> bool:
         if not self.healthy:
@@ -178,7 +172,7 @@ class ModelReport:
         kinds = max((len(row.kind) for row in self.rows), default=0)
         wide = min(COLUMNS, max((len(row.where) for row in self.rows), default=0))
         rows = [f"  {row.kind:{kinds}}  {row.where:{wide}}  {row.verdict}" for row in self.rows]
-        notes = [f"  {note}" for note in notes_of(self)]
+        notes = [f"  Not tried: {words}" for words in self.untried]
         lines = [part for line in (*rows, *notes) for part in wrapped(line)]
         found = [line for row in self.unhealthy for line in ("", row.where, str(row.report))]
         return "\n".join([self.verdict, *lines, *found])
@@ -191,7 +185,6 @@ class Group:
     path: str  # of the first of them: a block, or an attention without one
     sites: list[Site]  # the attentions inside it
     numbers: Tensor  # what it gives
-    is_causal: bool  # whether its tokens do not depend on later ones
     places: list[str] = field(default_factory=list)  # the paths of all
 
 
@@ -202,7 +195,7 @@ class Examination:
         self, model: nn.Module, inputs: Inputs, num_heads: int | None, causal: bool | None
     ) -> None:
         self.model, self.num_heads, self.causal = model, num_heads, causal
-        self.recording, self.given = find.recorded(model, inputs)
+        self.recording = find.recorded(model, inputs)
         self.parts, self.calls = self.recording.parts, self.recording.calls
         self.sites = find.sites_of(self.recording)
 
@@ -212,10 +205,7 @@ class Examination:
         for group in self.groups():
             rows += self.rows(group)
         rows += self.hidden()
-        failing = (MIXING,) * find.mixes(self.model, self.given)
-        return ModelReport(
-            type(self.model).__name__, tuple(rows), failing, untried=tuple(self.untried(rows))
-        )
+        return ModelReport(type(self.model).__name__, tuple(rows), tuple(self.untried(rows)))
 
     def groups(self) -> list[Group]:
         """Return the blocks, and the attentions without one."""
@@ -224,35 +214,32 @@ class Examination:
             held.setdefault(site.levels[-1] if site.block is None else site.block, []).append(site)
         groups: list[Group] = []
         for path, sites in held.items():
-            new = Group(path, sites, *self.numbers(path, sites))
+            new = Group(path, sites, self.numbers(path, sites))
             alike = (group for group in groups if module.same(group.numbers, new.numbers))
             group = next(alike, new)
             groups += [new] * (group is new)
             group.places.append(path)
         return groups
 
-    def numbers(self, path: str, sites: list[Site]) -> tuple[Tensor, bool]:
-        """Return what a part gives, and whether its tokens do not depend on later ones."""
+    def numbers(self, path: str, sites: list[Site]) -> Tensor:
+        """Return what a part gives."""
         own = torch.tensor([float(list(self.parts).index(path))])  # of one that cannot be called
         replay = find.replay_of(self.recording, path, sites)
         if replay is None:
-            return own, False
+            return own
         patient = module.Patient(WHERE, self.parts[path], replay)
         x = patient.tokens(*replay.sizes(replay.tokens[0]))
         sizes = [replay.sizes(name) for name in replay.context[:1]]
         context = patient.tokens(*sizes[0], seed=9) if sizes else None
         try:
-            made = patient.run(x, context=context)
-            x[:, -1] = x[:, -1].flip(-1)
-            later = patient.run(x, context=context)
+            return patient.run(x, context=context)
         except CallFailed:
-            return own, False
-        return made, made.shape == x.shape and module.same(made[:, :-1], later[:, :-1])
+            return own
 
     def rows(self, group: Group) -> Iterator[Row]:
         """Yield the row of a block, or rows of its attentions and of the rest."""
         path, places = group.path, tuple(group.places)
-        row = Row("block", places, Report("", False), group.is_causal)
+        row = Row("block", places, Report("", False))
         block = None
         if group.sites[0].block is not None:
             block = self.examined(diagnose_block, path, group.sites)
@@ -290,7 +277,7 @@ class Examination:
         first = block.places[0]
         moved = tuple(f"{other}{level[len(first) :]}".lstrip(".") for other in block.places)
         places = moved if is_inside(level, first) else block.places
-        return Row(kind, places, best, block.is_causal and kind == "attention")
+        return Row(kind, places, best)
 
     def examined(
         self, tool: Callable[..., Report], path: str, sites: Sequence[Site]
@@ -303,10 +290,10 @@ class Examination:
         contexts = [replay.sizes(name)[1:] for name in replay.context[:1]]
         options = {"context": contexts[0]} if contexts else {"causal": self.causal}
         # other arguments, such as a mask, may fix the number of samples and tokens
-        sizes = (None, (3, n), (b, n))[: 3 if n <= MANY else 1]
         scores = sites[0].scores
         observed = self.num_heads or (scores[1] if len(scores) == 4 else None)
-        for size, heads in product(sizes, dict.fromkeys((self.num_heads, observed))):
+        counts = dict.fromkeys((self.num_heads, observed))
+        for size, heads in product((None, (3, n), (b, n)), counts):
             report = found_by(tool, self.parts[path], heads, call=replay, size=size, **options)
             if report is not None:
                 masks = tuple(words for words in report.untried if "mask" in words)
