@@ -196,15 +196,14 @@ def _declared(module: nn.Module, path: str, part: nn.Module, seen: Running) -> I
     place, drops = f" of {path}" if path else "", part in seen.dropping
     for name, child in _dropouts(part):
         where = f"{path}.{name}".removeprefix(".")
-        sure = child.p > 0 and not drops
-        if child not in seen.met and (sure or not is_mentioned(module, where)):
+        idle = child.p > 0 and child not in seen.met
+        if idle and not (drops and is_mentioned(module, where)):
             yield f"{where} is never called"
     for name, value in vars(part).items() if not drops else ():
         kept = _is_probability(name) and isinstance(value, float) and 0 < value < 1
         if kept and (part is module or not is_mentioned(module, f"{path}.{name}")):
             yield f"self.{name}{place} is {value:g}, and nothing drops"
-    alone = part is module and not drops
-    for name in _never_read(type(part)) if alone else ():
+    for name in _never_read(type(part)) if part is module and not drops else ():
         yield f"__init__{place} never reads {name}"
 
 

@@ -145,7 +145,7 @@ class Run:
 def capture(
     call: Callable[..., Tensor], tokens: list[Tensor], others: list[Tensor], names: Iterable
 ) -> Run | None:
-    """Record a call, and change each token and each sample in turn; None if that fails.
+    """Record a call, and change each token and each sample in turn; None if it is too long.
 
     `call` takes the tokens: x (b, n, e), and a context (b, j, c) if there is one. `others` have the
     same shapes and other numbers; `names` are those of parameters, with their tensors.
@@ -177,8 +177,10 @@ def capture(
                 moved = other.values.nan_to_num(7e77) != values
                 depends[moved] = torch.where(depends[moved] == NONE, number, SEVERAL)
             found.append(_with_zeros(tape, depends))
-    except (CallFailed, TooLong):
-        return None
+    except (CallFailed, TooLong) as failed:
+        if isinstance(failed, TooLong) or isinstance(failed.error, TooLong):
+            return None
+        raise
     context = (tokens[0].shape[1], tokens[1].shape[1]) if len(tokens) > 1 else None
     run = Run(tape, y, *found, context=context)
     _canonical(run)

@@ -342,8 +342,7 @@ def working(module: Examined, options: Options, embed_dim: int | None = None) ->
 
     A module that runs in no way, with any width or the given one, is a `ValueError`.
     """
-    if embed_dim is not None:
-        check_positive(options.where, embed_dim=embed_dim)
+    check_positive(options.where, embed_dim=1 if embed_dim is None else embed_dim)
     first = Trial(module, options)
     candidates: Iterator[Way] = iter([Way()])
     if options.call is None:
