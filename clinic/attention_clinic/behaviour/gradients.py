@@ -26,6 +26,8 @@ BRANCHES = (  # functions by whose results code decides what to do next
     "__gt__", "__lt__", "__ge__", "__le__", "gt", "lt", "ge", "le", "argmax", "argmin", "argsort",
     "sort", "topk", "multinomial", "nonzero", "masked_select", "unique", "bincount",
 )  # fmt: skip
+CUTS = {"detach", "detach_", "item", "tolist", "numpy"}  # no gradient passes through them
+STEP, MISSED = 1e-4, 0.02  # of a difference quotient, and the part of it that a gradient may miss
 IN_CALLS = "seen in calls; nothing else is explained"
 # they name what is not used, or what was used in its place
 UNUSED = {
@@ -47,6 +49,8 @@ class Trace(Mode):
         self.read: set[int] = set()  # ids of the parameters that a function got
         self.asked = self.inside = False  # whether code decided by any numbers; ran in forward
         self.overwritten = False  # whether backward needed numbers that were changed in place
+        self.cuts = False  # whether something ran that lets no gradient through
+        self.slope = 0.0  # what the gradients say of `_total` along `_direction` of parameters
 
     def made(self, run: Call) -> Self:
         """Run the module and return this trace; `CallFailed` for an error or no call of it."""
@@ -84,6 +88,8 @@ class Trace(Mode):
         if name == "group_norm":  # its backward may end the process where channels come last
             args = tuple(t.contiguous() if isinstance(t, Tensor) else t for t in args)
         if self.inside:
+            data = name == "__get__" and func == Tensor.data.__get__
+            self.cuts |= name in CUTS or data or not torch.is_grad_enabled()
             if name != "__get__":
                 given = held_tensors([args, kwargs])
                 self.read |= {id(t) for t in given if isinstance(t, nn.Parameter)}
@@ -97,13 +103,58 @@ class Trace(Mode):
         if not ends or not self.held:
             return
         try:
-            found = torch.autograd.grad(sum(ends), list(self.held.values()), allow_unused=True)
+            given = list(self.held.values())
+            found = torch.autograd.grad(sum(ends), given, retain_graph=True, allow_unused=True)
         except RuntimeError as error:  # a function without derivatives, or a stranger's own
             if "inplace operation" not in str(error):
                 raise CallFailed from error
             self.overwritten = True
             return
         self.learns = {n for n, grad in zip(self.held, found, strict=True) if grad is not None}
+        if self.cuts and (total := _total(self.results)).grad_fn:
+            found = torch.autograd.grad(total, given, allow_unused=True)
+            pairs = zip(given, found, strict=True)
+            self.slope = sum(float((g * _direction(p)).sum()) for p, g in pairs if g is not None)
+
+
+def _random(like: Tensor) -> Tensor:
+    """Return random numbers of the same shape, the same in every call."""
+    generator = torch.Generator().manual_seed(71)
+    return torch.randn(like.shape, generator=generator, dtype=torch.float64).to(like.dtype)
+
+
+def _direction(p: Tensor) -> Tensor:
+    """Return the direction in which a parameter is moved, as large as the parameter."""
+    return _random(p) * p.detach().square().mean().sqrt().clamp(min=1e-3)
+
+
+def _total(results: Sequence[Any]) -> Tensor:
+    """Return a random sum of what a module returned first."""
+    y = next(t for t in held_tensors(results) if t.is_floating_point())
+    return (y * _random(y)).sum()
+
+
+def partly_cut(patient: Patient, trace: Trace, run: Call) -> bool:
+    """Return whether gradients are not derivatives, because a part of them was cut off."""
+    if not trace.cuts or trace.overwritten or patient.dtype != torch.float64 or patient.rough:
+        return False
+    start = {name: p.detach().clone() for name, p in trace.held.items()}
+
+    def quotient(step: float) -> float:
+        ends = []
+        for sign in (step, -step):
+            for name, p in trace.held.items():
+                p.data.copy_(start[name] + sign * _direction(start[name]))
+            ends.append(float(_total(Trace(trace.module, ()).made(run).results)))
+        return (ends[0] - ends[1]) / (2 * step)
+
+    try:
+        real, nearer = quotient(STEP), quotient(STEP / 4)
+    finally:
+        for name, p in trace.held.items():
+            p.data.copy_(start[name])
+    size = max(abs(real), abs(trace.slope))
+    return abs(real - nearer) <= MISSED * size / 4 and abs(real - trace.slope) > MISSED * size > 1e-6
 
 
 def learned(report: Report, patient: Patient, run: Call) -> Report:
@@ -134,12 +185,15 @@ def learned(report: Report, patient: Patient, run: Call) -> Report:
         lost = {n for n in idle if some and moves(run, [held[n]])}
         unused = [] if UNUSED.intersection(report.ids) else [n for n in idle if n not in lost]
         cut = lost & trained
-        more = list(unused_parts(patient.module, traces, unused, bool(cut)))
+        partly = not lost and partly_cut(patient, traces[0], run)
+        more = list(unused_parts(patient.module, traces, unused, bool(cut) or partly))
         plain = plain_findings(patient, run)
     except CallFailed:  # what has no gradients says nothing
         return report
     words = "every parameter" if trained and cut >= trained else listed(sorted(cut))
     cuts = [("graph-cut", f"no gradient reaches {words}")] * bool(cut)
+    if partly:
+        cuts = [("graph-cut", "only a part of the gradient reaches the parameters")]
     if report.healthy or report.explanations:
         return with_more(report, [*cuts, *more, *(p for p in plain if p[0] not in report.ids)])
     alone = with_more(report, cuts + plain)
