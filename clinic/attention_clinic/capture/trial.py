@@ -10,13 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from attention_clinic.capture.calling import (
-    Examined,
-    Way,
-    mask_argument,
-    token_counts,
-    ways,
-)
+from attention_clinic.capture.calling import Examined, Way, mask_argument, token_counts, ways
 from attention_clinic.capture.module import CallFailed, Patient, check_positive
 from attention_clinic.capture.run import Run, capture
 
