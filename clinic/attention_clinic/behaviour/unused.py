@@ -194,10 +194,12 @@ def _undropped(patient: Patient, run: Call) -> list[str]:
 def _declared(module: nn.Module, path: str, part: nn.Module, seen: Running) -> Iterator[str]:
     """Yield how a part that drops nothing itself declares a dropout."""
     place, drops = f" of {path}" if path else "", part in seen.dropping
-    for name, child in _dropouts(part):
+    layers = list(_dropouts(part))
+    beside = any(child in seen.met for _, child in layers)  # a layer of the same part drops
+    for name, child in layers:
         where = f"{path}.{name}".removeprefix(".")
         idle = child.p > 0 and child not in seen.met
-        if idle and not (drops and is_mentioned(module, where)):
+        if idle and (not drops or (beside and not is_mentioned(module, where))):
             yield f"{where} is never called"
     for name, value in vars(part).items() if not drops else ():
         kept = _is_probability(name) and isinstance(value, float) and 0 < value < 1

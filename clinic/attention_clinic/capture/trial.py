@@ -10,13 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from attention_clinic.capture.calling import (
-    Examined,
-    Way,
-    mask_argument,
-    token_counts,
-    ways,
-)
+from attention_clinic.capture.calling import Examined, Way, mask_argument, token_counts, ways
 from attention_clinic.capture.module import CallFailed, Patient, check_positive
 from attention_clinic.capture.run import Run, capture
 
@@ -124,7 +118,7 @@ def allowed(mask: Tensor, b: int, n: int, blocks: bool = False, keys: int | None
     )
 
 
-def _attributes(model: object, names: Collection[str]) -> Iterator[tuple[str, Any]]:
+def attributes(model: object, names: Collection[str]) -> Iterator[tuple[str, Any]]:
     """Yield attributes with these names: of the parts of a module, then of their configs."""
     parts = list(model.modules()) if isinstance(model, nn.Module) else []
     configs = [getattr(part, name, None) for part in parts for name in CONFIGS]
@@ -141,7 +135,7 @@ def _is_number(value: object) -> bool:
 
 def heads_of(where: str, module: Examined) -> int:
     """Return the number of heads that a module states; a `ValueError` if it states none."""
-    for _, value in _attributes(module, HEAD_NAMES):
+    for _, value in attributes(module, HEAD_NAMES):
         if _is_number(value):
             return value
     raise ValueError(
@@ -151,10 +145,9 @@ def heads_of(where: str, module: Examined) -> int:
 
 
 def stated_integers(model: object, names: Collection[str]) -> dict[int, str]:
-    """Return positive integers, of several the first, that a model states, with their names."""
+    """Return the positive integers that a model states under some names, with the first name."""
     found: dict[int, str] = {}
-    for name, value in _attributes(model, sorted(names)):
-        value = value[0] if isinstance(value, tuple | list) and value else value
+    for name, value in attributes(model, sorted(names)):
         if _is_number(value):
             found.setdefault(value, name)
     return found

@@ -19,12 +19,13 @@ from attention_clinic.capture import calling
 from attention_clinic.capture.calling import CACHES, STARTS, is_mask, is_needed, side, swapped
 from attention_clinic.capture.module import CallFailed, Mode, attempted, first_line, place
 from attention_clinic.capture.tape import tensors_in
-from attention_clinic.capture.trial import possible_widths, stated_integers, vocabulary
+from attention_clinic.capture.trial import attributes, possible_widths, stated_integers, vocabulary
 
 PRODUCTS = {"matmul", "__matmul__", "__rmatmul__", "bmm", "baddbmm", "einsum"}
 NORMALISED = {"softmax", "_softmax", "exp", "sigmoid"}  # scores become weights
 SAMPLES, LENGTH, OTHER_LENGTH = 2, 7, 6  # different, so that no axis is mistaken for another
 SIDES = ("image_size", "img_size", "input_size", "resolution")
+CHANNELS = ("in_channels", "in_chans", "num_channels")
 USUAL_SIDES = (64, 224, 32, 28, 96, 8)
 Inputs = Tensor | Sequence[Any] | Mapping[str, Any] | None
 
@@ -298,14 +299,16 @@ def tensors_for(model: nn.Module) -> Iterator[Tensor]:
         least = most // 2  # the lowest ids, and the highest one, are mostly those of padding
         yield torch.randint(least, max(least + 1, most - 1), (SAMPLES, length))
     cuts = [part for part in parts if isinstance(part, nn.Conv2d)]
-    sides = [*stated_integers(model, SIDES)]
+    held = [said for _, said in attributes(model, SIDES)]
+    sides = [tuple(said) if isinstance(said, tuple | list) else (said, said) for said in held]
     if cuts:
         patches = [n - classes for n in calling.token_counts(model) for classes in (0, 1, 2)]
         roots = [math.isqrt(n) for n in patches if n > 1 and math.isqrt(n) ** 2 == n]
-        sides += [*(root * cuts[0].stride[0] for root in roots), *USUAL_SIDES]
-    channels = [cuts[0].in_channels] if cuts else [3, 1]
+        edges = [*(root * cuts[0].stride[0] for root in roots), *USUAL_SIDES]
+        sides += [(edge, edge) for edge in edges]
+    channels = [cuts[0].in_channels] if cuts else [*stated_integers(model, CHANNELS), 3, 1]
     for size, c in product(dict.fromkeys(sides), channels):
-        yield torch.randn(SAMPLES, c, size, size)
+        yield torch.randn(SAMPLES, c, *size)
     firsts = [part.in_features for part in parts if isinstance(part, nn.Linear)][:1]
     widths = dict.fromkeys((*firsts, *possible_widths(model)[:3]))
     for length, width in product(lengths, widths):
