@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import chain
 from math import nan
 from typing import Any
 
@@ -90,8 +91,9 @@ def _held(module: object) -> dict[str, Tensor]:
     """Return the tensors of a module, registered or not, by their paths."""
     found: dict[str, Tensor] = {}
     for path, part in module.named_modules() if isinstance(module, nn.Module) else ():
-        own = {**vars(part), **part._parameters, **part._buffers}
-        found |= {f"{path}.{n}".lstrip("."): t for n, t in own.items() if isinstance(t, Tensor)}
+        held = part.named_parameters(recurse=False), part.named_buffers(recurse=False)
+        own = [*vars(part).items(), *chain(*held)]
+        found |= {f"{path}.{n}".lstrip("."): t for n, t in own if isinstance(t, Tensor)}
     return {name: t for name, t in found.items() if t.is_floating_point()}
 
 

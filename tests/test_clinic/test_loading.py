@@ -35,7 +35,7 @@ def test_bugs_get_their_names(case, given: str, e: int, h: int) -> None:
 
 @pytest.mark.parametrize("kind", ["vit", "gpt2"])
 def test_the_loaders_of_the_course_are_healthy(kind: str, tmp_path: Path) -> None:
-    images = {"image_size": [12, 8], "patch_size": [4, 2], "num_channels": 2, "hidden_size": 24,
+    images = {"image_size": 12, "patch_size": 4, "num_channels": 3, "hidden_size": 24,
               "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 4}  # fmt: skip
     config = transformers.GPT2Config(vocab_size=50, n_embd=24, n_layer=2, n_head=3)
     theirs = transformers.GPT2LMHeadModel(config)

@@ -135,9 +135,6 @@ def _numbers(trial: Trial) -> Iterator[float]:
         yield from (float(v) for v in numbers if type(v) in (int, float) and v == v)
 
 
-# --------------------------------------------------------------------------------- judgement
-
-
 def _projected(p: Program) -> bool:
     shared = any(p.shares(*pair) for pair in ("qk", "qv", "kv"))
     return not p.asked.get("matrices", True) if p.bare else not shared

@@ -154,7 +154,9 @@ def partly_cut(patient: Patient, trace: Trace, run: Call) -> bool:
         for name, p in trace.held.items():
             p.data.copy_(start[name])
     size = max(abs(real), abs(trace.slope))
-    return abs(real - nearer) <= MISSED * size / 4 and abs(real - trace.slope) > MISSED * size > 1e-6
+    return (
+        abs(real - nearer) <= MISSED * size / 4 and abs(real - trace.slope) > MISSED * size > 1e-6
+    )
 
 
 def learned(report: Report, patient: Patient, run: Call) -> Report:

@@ -158,9 +158,6 @@ def _reduces(run: Run, ids: Tensor, eps: list[float]) -> bool:
     return found
 
 
-# ---------------------------------------------------------------------------- feed-forward
-
-
 @dataclass
 class Feed:
     """What a feed-forward does."""

@@ -17,8 +17,6 @@ from attention_clinic.catalogue.forms import Step, bug, variant
 Part = Callable[[Tensor], Tensor]
 Pair = tuple[Part, Part]
 
-# -------------------------------------------------------------------------------- residuals
-
 bug("""
 residual-from-norm, chapter 06
 adds what the norm returned, not the stream that entered it
@@ -48,8 +46,6 @@ RESIDUAL.wrong("residual-from-norm")(lambda x, norm, part: norm(x) + part(norm(x
 RESIDUAL.wrong("residual-missing")(lambda x, norm, part: part(norm(x)))
 RESIDUAL.wrong("residual-from-input")(lambda x, norm, part, start: start + part(norm(x)))
 RESIDUAL.wrong("residual-again")(lambda x, norm, part: x + (x + part(norm(x))))
-
-# ---------------------------------------------------------------------------- where norms are
 
 NORMS = Step("norms")
 
@@ -128,8 +124,6 @@ def mixed(x: Tensor, norms: Pair, parts: Pair) -> Tensor:
     return norms[1](x + parts[1](x))
 
 
-# -------------------------------------------------------------------------------- the parts
-
 bug("""
 part-shared, chapter 10
 runs one part in two places, where each place needs its own weights
@@ -141,8 +135,6 @@ lets the cross-attention attend to the whole context: its mask is not used
 Fix: pass the context's mask to the cross-attention, and the causal one to the self-attention.
 Seen: huggingface/transformers#47946; speechbrain/speechbrain#1107; keras-team/keras-io#1046
 """)
-
-# -------------------------------------------------------------------------- the feed-forward
 
 variant("""
 gated, chapter 13
@@ -190,8 +182,6 @@ ACTIVATIONS: dict[str, Part] = {
     "sigmoid": torch.sigmoid,
     "relu-squared": lambda t: F.relu(t).square(),
 }
-
-# ----------------------------------------------------------------------------------- stacks
 
 bug("""
 layers-shared, chapter 07

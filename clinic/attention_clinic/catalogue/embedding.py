@@ -183,8 +183,6 @@ for _part in (slice(1, None), slice(-1)):
     PADDING.variant("sincos-padding")(lambda t, part=_part: torch.cat([0 * t[:1], t[part]]))
 POSITIONS = (COUNT, BASE, EXPONENT, TABLE, PADDING)
 
-# ------- cut: images (b, c, H, W) -> n patches (b, n, p), with p = c * ph * pw
-
 CUT = Step("cut", lambda form, state: {"tokens": form.run(state["images"], *state["sizes"])})
 
 

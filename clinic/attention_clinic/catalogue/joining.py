@@ -12,8 +12,6 @@ from torch import Tensor
 
 from attention_clinic.catalogue.forms import Step, bug
 
-# ------------------------------------------------ merge: (b, h, n, d) -> (b, n, h * d), output
-
 bug("""
 merge-no-transpose, chapter 04
 reshapes (b, h, n, d) to (b, n, e) without moving h: numbers of several tokens are mixed
@@ -76,8 +74,6 @@ def merge_samples_as_heads(mixed: Tensor) -> Tensor:
     return rearrange(mixed.reshape(h, b, n, d), "h b n d -> b n (h d)")
 
 
-# ----------------------------------------------------------------------------- output layer
-
 bug("""
 out-unused, chapter 04
 has an output layer and never calls it
@@ -121,8 +117,6 @@ def no_output(joined: Tensor, w: Tensor) -> Tensor:
 def activated_output(joined: Tensor, w: Tensor) -> Tensor:
     return (joined @ w.mT).relu()
 
-
-# ---------------------------------------------------------------------------------- context
 
 bug("""
 cross-ignored, chapter 10

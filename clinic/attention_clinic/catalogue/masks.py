@@ -138,8 +138,6 @@ def rule_of_a_window(allow: Tensor) -> Tensor:
     return allow & torch.ones_like(allow).triu(-1).tril(1)
 
 
-# ----------------------------------------------------- fill: scores (b, h, i, j) -> weights
-
 bug("""
 mask-after-softmax, chapter 05
 masks the weights after the softmax, so that rows no longer sum to 1

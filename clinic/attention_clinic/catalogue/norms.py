@@ -48,8 +48,6 @@ In: T5, Llama, Qwen, Mistral
 """)
 NORM.variant("rms-norm")(lambda x, eps: x * torch.rsqrt(mean(x.square()) + eps))
 
-# ---------------------------------------------------------------------------- another root
-
 bug("""
 norm-bessel, chapter 06
 divides by a different root than sqrt(var + eps): that of n - 1 values, or with eps outside
@@ -67,8 +65,6 @@ for _words, _unbiased, _outside in (
         partial(over, dim=(-1,), unbiased=_unbiased, outside=_outside)
     )
 
-# ---------------------------------------------------------------------------------- RMSNorm
-
 bug("""
 rms-eps, chapter 13
 adds eps to the root of the mean square, not under the root
@@ -78,8 +74,6 @@ Seen: allenai/OLMo#281
 
 
 NORM.wrong("rms-eps")(lambda x, eps: x / (mean(x.square()).sqrt() + eps))
-
-# --------------------------------------------------------------------------------- the axes
 
 bug("""
 norm-axis, chapter 13
@@ -102,8 +96,6 @@ for _axes, _words in AXES.items():
             NORM.wrong("norm-axis", detail=_words)(
                 partial(over, dim=_axes, unbiased=_unbiased, outside=_outside, rms=_rms)
             )
-
-# -------------------------------------------------------------------------- other formulas
 
 bug("""
 norm-formula, chapter 06

@@ -12,8 +12,6 @@ from torch import Tensor
 
 from attention_clinic.catalogue.forms import Step, bug, variant
 
-# ------------------------------------------------------------------------------ projections
-
 bug("""
 projection-unused, chapter 02
 projects queries, keys or values and continues with the input: nothing uses the result of the
@@ -74,8 +72,6 @@ def linear(t: Tensor) -> Tensor:
 def activated(t: Tensor) -> Tensor:
     return t.relu()
 
-
-# --------------------------------------------------------------------------- layers of heads
 
 bug("""
 head-shared-projection, chapter 02
@@ -159,8 +155,6 @@ def all_share(k: Tensor, times: int) -> Tensor:
 def strangers_share(k: Tensor, times: int) -> Tensor:
     return k.repeat(1, times, 1, 1)
 
-
-# ------------------------------------------- split: (b, n, h * d) -> (b, h, n, d), program p
 
 bug("""
 split-no-transpose, chapter 02

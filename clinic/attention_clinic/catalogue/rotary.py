@@ -194,8 +194,6 @@ def rotate_values_too(t: Tensor, angles: Tensor) -> Tensor:
     return rotate_halves(t, angles)
 
 
-# ----------------------------------------------------------------- norms of queries and keys
-
 variant("""
 qk-norm, chapter 13
 normalises queries and keys, each head separately
@@ -205,8 +203,6 @@ qk-norm-layer, chapter 13
 subtracts the mean of queries and keys, too: their norm is LayerNorm
 In: ViT-22B, StableLM, Phi
 """)
-
-# ------------------------------------------------------------------------ biases of scores
 
 variant("""
 relative-bias, chapter 05

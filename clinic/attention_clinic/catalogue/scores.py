@@ -18,8 +18,6 @@ def close(a: float, b: float) -> bool:
     return math.isclose(a, b, rel_tol=1e-5)
 
 
-# -------------------------------------------------------- scale: scores (b, h, i, j), program p
-
 bug("""
 scale-embed, chapter 03
 divides by sqrt(embed_dim) instead of sqrt(head_dim)
@@ -79,8 +77,6 @@ def scale_nothing(scores: Tensor, p) -> Tensor:
 def scale_by_another_number(scores: Tensor, p) -> Tensor:
     return scores * p.factor
 
-
-# ------------------------------------------------------------ softmax: scores (b, h, i, j)
 
 bug("""
 softmax-query, chapter 03

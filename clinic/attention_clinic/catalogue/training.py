@@ -58,7 +58,6 @@ Fix: make a new tensor: x = x + part(x), not x += part(x); torch.exp(x), not x.e
 Seen: vyvy3n/cs336-hw1; ivanchukhran/tiny-transformer
 Evidence: backward needs numbers that were changed in place
 """)
-# ------------- losses of logits (b, k) and classes (b,), or of (b, n, k) and (b, n)
 
 
 def _shifted(form: Form, state: State) -> State:
