@@ -64,7 +64,8 @@ def test_it_runs_on_three_systems_with_the_oldest_and_the_newest_python(workflow
 def test_the_oldest_python_is_the_same_everywhere(workflow) -> None:
     oldest = workflow["jobs"]["test"]["strategy"]["matrix"]["python"][0]
     assert ".".join(map(str, OLDEST)) == oldest
-    assert f"You need Python {oldest} or newer" in (ROOT / "README.md").read_text()
+    newest = ".".join(map(str, NEWEST))
+    assert f"You need Python {oldest} to {newest}" in (ROOT / "README.md").read_text()
     for name in pinned():
         wanted = importlib.metadata.metadata(name).get("Requires-Python") or ">=3"
         assert SpecifierSet(wanted).contains(oldest), f"{name} does not run on {oldest}"
