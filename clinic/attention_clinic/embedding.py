@@ -72,7 +72,7 @@ def diagnose_embedding(
             n = image[0] // patch[0] * (image[1] // patch[1])
             images, y, more = _started(patient, (in_channels, *image), n)
             report = with_more(_report(patient, images, y, (n, *patch)), [(id, "") for id in more])
-            return learned(report, patient, lambda: patient.run(images))
+            return learned(report, patient, lambda: patient.run(images), [images])
         except CallFailed as failed:
             raise patient.refusal(failed.error, (3, in_channels, *image)) from failed.error
 
