@@ -74,7 +74,7 @@ def diagnose_embedding(
             images, y = _started(patient, (in_channels, *image))
             report = _report(patient, images, y, (n, *patch))
             report = with_more(report, [("dropout-eval", "")] * patient.resting)
-            return learned(report, patient, lambda: patient.run(images))
+            return learned(report, patient, lambda: patient.run(images), [images])
         except CallFailed as failed:
             raise patient.refusal(failed.error, (3, in_channels, *image)) from failed.error
 

@@ -69,7 +69,7 @@ def diagnose_positions(
         try:
             report = _of_module(patient, own, x, base)
             report = with_more(report, [("dropout-eval", "")] * patient.resting)
-            return learned(report, patient, lambda: patient.run(x))
+            return learned(report, patient, lambda: patient.run(x), [x])
         except CallFailed as failed:
             raise patient.refusal(failed.error, tuple(x.shape)) from failed.error
 
@@ -196,7 +196,9 @@ def _on_zeros(patient: Patient, x: Tensor) -> Tensor:
 
 def _of_module(patient: Patient, own: Tensor, x: Tensor, base: float) -> Report:
     """Return the report on what a module adds to tokens x (3, n, e); own weights add `own`."""
-    rows = _on_zeros(patient.again(own_weights=False), x)
+    random = Patient(WHERE, patient.original)
+    random.way, random.resting = patient.way, patient.resting
+    rows = _on_zeros(random, x)
     alike = same(rows, rows[:, :1].expand_as(rows))
     change = patient.run(x) - _on_zeros(patient, x)
     factor = float((change * x).sum() / x.square().sum())  # 0 where rows alone are returned

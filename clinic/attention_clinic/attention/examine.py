@@ -160,7 +160,8 @@ def _reported(trial: Trial, judged: Judgement, extra: list[Finding]) -> Report:
     own_call = trial.options.call is not None and not report.healthy
     if hasattr(patient.original, "examined") or own_call:
         return report
-    return learned(report, patient, lambda: trial.run(x, context))
+    inputs = [x] if context is None else [x, context]
+    return learned(report, patient, lambda: trial.run(*inputs), inputs)
 
 
 def behaving(trial: Trial, run: Callable[[], Tensor]) -> list[Finding]:

@@ -38,12 +38,14 @@ UNUSED = {
 
 
 class Trace(Mode):
-    """One run, with gradients of the named parameters."""
+    """One run, with gradients of the inputs and of the named parameters."""
 
-    def __init__(self, module: nn.Module, names: Collection[str]) -> None:
+    def __init__(self, module: nn.Module, names: set[str], inputs: Sequence[Tensor]) -> None:
         super().__init__()
-        self.module = module
+        self.module, self.sizes = module, {t.numel() for t in inputs}
         self.held = {n: p for n, p in module.named_parameters() if n in names}
+        self.entered: list[Tensor] = []  # the inputs that the module got
+        self.passes = False  # whether a gradient reaches any of that, as far as it is known
         self.results: list[Any] = []  # what the module returned
         self.learns: set[str] = set()  # the parameters that a gradient reaches
         self.read: set[int] = set()  # ids of the parameters that a function got
@@ -55,7 +57,7 @@ class Trace(Mode):
     def made(self, run: Call) -> Self:
         """Run the module and return this trace; `CallFailed` for an error or no call of it."""
         handles = [
-            self.module.register_forward_pre_hook(self._begin),
+            self.module.register_forward_pre_hook(self._begin, with_kwargs=True),
             self.module.register_forward_hook(self._end),
         ]
         try:
@@ -75,9 +77,19 @@ class Trace(Mode):
             raise CallFailed
         return self
 
-    def _begin(self, part: nn.Module, args: Any) -> None:
+    def _begin(self, part: nn.Module, args: Any, kwargs: Any) -> tuple[Any, Any]:
         torch.set_grad_enabled(True)
+        made = tuple(map(self._enter, args)), {k: self._enter(v) for k, v in kwargs.items()}
         self.inside = True
+        return made
+
+    def _enter(self, value: Any) -> Any:
+        """Return an argument, which wants gradients if it is an input."""
+        known = isinstance(value, Tensor) and value.is_floating_point()
+        if not known or value.numel() not in self.sizes:
+            return value
+        self.entered.append(value.detach().requires_grad_())
+        return self.entered[-1].clone()  # which may be changed in place
 
     def _end(self, part: nn.Module, args: Any, result: Any) -> None:
         self.inside = False
@@ -100,20 +112,23 @@ class Trace(Mode):
         """Note the parameters that all that the module returned or keeps needs."""
         kept = [vars(part) for part in self.module.modules()]
         ends = [t.abs().sum() for t in held_tensors([self.results, kept]) if t.grad_fn]
-        if not ends or not self.held:
+        starts = [*self.entered, *self.held.values()]
+        self.passes = not self.entered
+        if not ends or not starts:
             return
         try:
-            given = list(self.held.values())
-            found = torch.autograd.grad(sum(ends), given, retain_graph=True, allow_unused=True)
+            found = torch.autograd.grad(sum(ends), starts, retain_graph=True, allow_unused=True)
         except RuntimeError as error:  # a function without derivatives, or a stranger's own
             if "inplace operation" not in str(error):
                 raise CallFailed from error
             self.overwritten = True
             return
-        self.learns = {n for n, grad in zip(self.held, found, strict=True) if grad is not None}
-        if self.cuts and (total := _total(self.results)).grad_fn:
-            found = torch.autograd.grad(total, given, allow_unused=True)
-            pairs = zip(given, found, strict=True)
+        inputs, own = found[: len(self.entered)], found[len(self.entered) :]
+        self.passes |= any(grad is not None for grad in inputs)
+        self.learns = {n for n, grad in zip(self.held, own, strict=True) if grad is not None}
+        if self.cuts and self.held and (total := _total(self.results)).grad_fn:
+            given = list(self.held.values())
+            pairs = zip(given, torch.autograd.grad(total, given, allow_unused=True), strict=True)
             self.slope = sum(float((g * _direction(p)).sum()) for p, g in pairs if g is not None)
 
 
@@ -145,7 +160,7 @@ def partly_cut(patient: Patient, trace: Trace, run: Call) -> bool:
         for sign in (step, -step):
             for name, p in trace.held.items():
                 p.data.copy_(start[name] + sign * _direction(start[name]))
-            ends.append(float(_total(Trace(trace.module, ()).made(run).results)))
+            ends.append(float(_total(Trace(trace.module, set(), ()).made(run).results)))
         return (ends[0] - ends[1]) / (2 * step)
 
     try:
@@ -159,11 +174,11 @@ def partly_cut(patient: Patient, trace: Trace, run: Call) -> bool:
     )
 
 
-def learned(report: Report, patient: Patient, run: Call) -> Report:
+def learned(report: Report, patient: Patient, run: Call, inputs: Sequence[Tensor]) -> Report:
     """Return a report that also says what does not learn in a module.
 
     Of a module that nothing explains, only what never learns is named: what is before a cut that
-    lets no gradient through, and what no optimizer gets. `run` calls the copy.
+    lets no gradient through, and what no optimizer gets. `run` calls the copy on `inputs`.
     """
     if not patient.is_module:
         return report
@@ -175,25 +190,26 @@ def learned(report: Report, patient: Patient, run: Call) -> Report:
         traces: list[Trace] = []
         for training in (False, True):  # in training mode only if anything did not learn before
             with in_training(patient.module, training):
-                traces.append(Trace(patient.module, names).made(run))
-            if len(traces[-1].learns) == len(traces[-1].held):
+                traces.append(Trace(patient.module, names, inputs).made(run))
+            if len(traces[-1].learns) == len(traces[-1].held) and traces[-1].passes:
                 break
         if all(trace.overwritten for trace in traces):
             explained = report.healthy or report.explanations
             return with_more(report, [("graph-overwritten", "")]) if explained else report
         held = traces[0].held
         idle = [n for n in held if all(n not in trace.learns for trace in traces)]
-        some = bool(idle) and moves(run, [held[n] for n in idle])
-        lost = {n for n in idle if some and moves(run, [held[n]])}
+        lost = {n for n in idle if moves(run, [held[n]])}
         unused = [] if UNUSED.intersection(report.ids) else [n for n in idle if n not in lost]
         cut = lost & trained
-        partly = not lost and partly_cut(patient, traces[0], run)
+        passes = any(trace.passes for trace in traces) or not moves(run, inputs)
+        partly = passes and not lost and partly_cut(patient, traces[0], run)
         more = list(unused_parts(patient.module, traces, unused, bool(cut) or partly))
         plain = plain_findings(patient, run)
     except CallFailed:  # what has no gradients says nothing
         return report
-    words = "every parameter" if trained and cut >= trained else listed(sorted(cut))
-    cuts = [("graph-cut", f"no gradient reaches {words}")] * bool(cut)
+    before = ["the input"] * (not passes and report.kind != "unexplained") + sorted(cut)
+    words = "every parameter" if trained and cut >= trained else listed(before)
+    cuts = [("graph-cut", f"no gradient reaches {words}")] * bool(before)
     if partly:
         cuts = [("graph-cut", "only a part of the gradient reaches the parameters")]
     if report.healthy or report.explanations:

@@ -221,11 +221,11 @@ def examined(trial: Trial, asked: Asked) -> Report:
     except Lost as lost:
         report = unexplained(trial, None, f"understood up to here: {lost}", extra)
         judged = not extra and bool(torch.isfinite(run()).all())
-        return learned(report, trial.patient, run) if judged else report
+        return learned(report, trial.patient, run, inputs) if judged else report
     verdict.found += [*extra, *behaving(trial, run)]
     report = written(trial, verdict, checked=verdict.words, untried=untried(trial))
     if report.explanations and "dropout-eval" not in verdict.ids:
         [made] = report.explanations
         if "exactly" in made.evidence:
             report = replace(report, explanations=(replace(made, evidence=EVIDENCE),))
-    return learned(report, trial.patient, run)
+    return learned(report, trial.patient, run, inputs)

@@ -265,13 +265,6 @@ class Patient:
             randomise(self.module)
         self.module.double().eval()
 
-    def again(self, own_weights: bool) -> Patient:
-        """Return a fresh copy that is called in the same way."""
-        made = Patient(self.where, self.original, self.call, own_weights)
-        made.way, made.rough, made.resting = self.way, self.rough, self.resting
-        made.in_single(self.dtype == torch.float32)
-        return made
-
     def in_single(self, single: bool = True) -> None:
         """Use single precision, for a module with constants that refuse double; or double."""
         self.dtype = torch.float32 if single else torch.float64

@@ -28,19 +28,15 @@ class Run:
     token: Tensor  # the one that each number depends on, NONE or SEVERAL
     sample: Tensor
     context: tuple[int, int] | None = None  # its first token and their number
+    events: list[Event] = field(init=False)  # the operations, in order
     values: Tensor = field(init=False)
     producer: Tensor = field(init=False)  # the event that made each number, -1 for none
 
     def __post_init__(self) -> None:
-        self.values = self.tape.values
+        self.events, self.values = self.tape.events, self.tape.values
         self.producer = torch.full((self.tape.count,), -1)
         for number, event in enumerate(self.events):
             self.producer[event.out.flatten()] = number
-
-    @property
-    def events(self) -> list[Event]:
-        """The operations, in order."""
-        return self.tape.events
 
     @cached_property
     def given(self) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -250,10 +251,7 @@ class Trial:
                 [self.patient.tokens(b, *s, seed=seed + 100 * i) for i, s in enumerate(sizes)]
                 for seed in (51, 52)
             )
-
-            def call(x: Tensor, context: Tensor | None = None) -> Tensor:
-                return self.run(x, context, masked)
-
+            call = partial(self.run, masked=masked)
             self._runs[key] = capture(call, mine, others, self._weights().items())
         return self._runs[key]
 
