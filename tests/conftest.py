@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
+
+# Messages name what was typed. Tests type `python3 -m tools`, also where `make test` started them.
+os.environ.pop("MAKELEVEL", None)
 
 
 @pytest.fixture
