@@ -214,7 +214,8 @@ def write_path(packages: Path, *, always: bool, root: str = ROOT) -> None:
     A file .pth holds one line that Python runs when it starts, and that it reads in the encoding of
     the locale: so the line is ASCII. In the course's own .venv every process finds the course,
     wherever its notebook lies. In somebody else's environment only those do that work inside the
-    course's folder: a project there keeps a `utils` of its own.
+    course's folder: a project there keeps a `utils` of its own. PYTHONPATH comes first, so that
+    a second copy of the course can be tried in this environment; other packages come after.
 
     Args:
         packages: the site-packages of an environment.
@@ -224,7 +225,8 @@ def write_path(packages: Path, *, always: bool, root: str = ROOT) -> None:
     line = (
         f"import os, sys; r = {os.path.realpath(root)!a}; "
         "c = os.path.realpath(os.curdir) if os.path.exists(os.curdir) else ''; "
-        "sys.path[:0] = [r, os.path.join(r, 'clinic')] "
+        "i = next((i for i, p in enumerate(sys.path) if p.endswith('-packages')), len(sys.path)); "
+        "sys.path[i:i] = [r, os.path.join(r, 'clinic')] "
     )
     line += "\n" if always else "if (c + os.sep).startswith(r + os.sep) else []\n"
     (packages / "attention_course.pth").write_text(line, encoding="ascii")

@@ -313,6 +313,9 @@ def test_the_courses_own_environment_shows_it_everywhere_and_a_project_its_own(
     assert origin(own, project) == project / "utils" / "__init__.py"
     find = FIND.replace("utils", "attention_clinic")
     assert origin(own, tmp_path, "-c", find).parent == ROOT / "clinic" / "attention_clinic"
+    # A second copy of the course is found where PYTHONPATH names it.
+    copy = project / "utils" / "__init__.py"
+    assert origin(own, tmp_path, PYTHONPATH=str(project)) == copy
 
 
 @pytest.mark.parametrize("always", [True, False])
