@@ -558,6 +558,8 @@ def main() -> None:
         del sys.modules[name]
     here = str(Path(__file__).resolve().parent)
     sys.path[:] = [place for place in sys.path if not here.startswith(place or "?")]
+    if os.getpid() == 1:  # the environment's path may name a folder that only exists outside
+        sys.path[:] = [place for place in sys.path if not os.access(place, os.W_OK)]
     os.environ["PYTHONPATH"] = os.pathsep.join([str(course), str(course / "clinic")])
     del os.environ["MPLCONFIGDIR"]
     shutil.rmtree(scratch / "fonts")
