@@ -25,7 +25,7 @@ from torch import Tensor
 from tools.course import outputs
 from utils import draw
 from utils.draw import Click, Frame, explorer
-from utils.draw.style import MEASURED, heat_colors, ink_on
+from utils.draw.style import MEASURED, heat_colors, ink_on, render_with, to_png
 
 pytestmark = pytest.mark.filterwarnings("ignore:FigureCanvasAgg is non-interactive")
 PHOTOS = torch.linspace(0, 1, 2 * 3 * 8 * 12).view(2, 3, 8, 12)
@@ -337,6 +337,18 @@ def test_a_picture_without_words_is_refused() -> None:
     with pytest.raises(ValueError, match=r"show_figure: alt must hold words, got alt=' '"):
         draw.show_figure(" ")
     plt.close()
+
+
+def test_words_stay_where_nothing_is_drawn(displayed) -> None:
+    assert render_with(None) is to_png
+    try:
+        draw.show_matrices(MATRIX, "m", "i", "j")
+    finally:
+        assert render_with(to_png) is None
+    draw.show_matrices(MATRIX, "m", "i", "j")
+    undrawn, drawn = displayed
+    assert undrawn["text/plain"] == drawn["text/plain"]
+    assert undrawn["image/png"] == "" != drawn["image/png"]
 
 
 def test_a_measured_picture_says_so(displayed) -> None:
