@@ -2,9 +2,9 @@
 
     python img/make_drawings.py
 
-Plain Python, no packages, no randomness: the same script writes the same bytes. Every number in a
-drawing is derived from the constants below; `ledger_rows()` and `drawings()` return what is drawn,
-so that a test can compare it with the code. Axis letters are the course's: b batch, c channels,
+Plain Python, no packages, no randomness: the same script writes the same bytes. The sizes of the
+running examples come from docs/ledger.md; `drawings()` returns what is drawn, so that a test can
+compare it with the files. Axis letters are the course's: b batch, c channels,
 gh gw grid, ph pw inside a patch, n tokens, e token width, h heads, d width of one head, i query,
 j key, m inner width, k classes, v pieces of the vocabulary; between two texts i counts the tokens
 of the target, which ask, and j those of the source.
@@ -14,54 +14,53 @@ from __future__ import annotations
 
 import ast
 import math
+import re
 from collections.abc import Callable, Iterable, Sequence
 from html import escape
 from pathlib import Path
 from typing import NamedTuple
 
-# --- the running example -------------------------------------------------------------------------
+# --- the running examples ------------------------------------------------------------------------
 
-BATCH = 6
-IN_CHANNELS = 3
-IMAGE_SIZE = 96
-PATCH_SIZE = 16
-NUM_HEADS = 8
-MLP_DIM = 3072
+
+class Step(NamedTuple):
+    """One step of docs/ledger.md."""
+
+    shapes: list[tuple[int, ...]]
+    parameters: str
+
+    @property
+    def counts(self) -> list[str]:
+        return re.findall(r"\d[\d,]*", self.parameters)
+
+
+def read_ledger() -> dict[str, Step]:
+    """Return the steps of docs/ledger.md, which `make readme` writes."""
+    page = Path(__file__).resolve().parent.parent / "docs" / "ledger.md"
+    row = re.compile(r"^\| (.+?) \| (\(.+?) \| ?(.*?) ?\|$", re.MULTILINE)
+    return {
+        step: Step([ast.literal_eval(s) for s in re.findall(r"\(.*?\)", shapes)], parameters)
+        for step, shapes, parameters in row.findall(page.read_text(encoding="utf-8"))
+    }
+
+
+LEDGER = read_ledger()
+BATCH, IN_CHANNELS, IMAGE_SIZE, _ = LEDGER["photographs, channels first"].shapes[0]
+_, PATCHES, PATCH_DIM = LEDGER["patches of 16 x 16"].shapes[0]  # gh * gw, c * ph * pw
+_, NUM_HEADS, TOKENS, HEAD_DIM = LEDGER["queries, keys, values, 8 heads"].shapes[0]
+EMBED_DIM = NUM_HEADS * HEAD_DIM  # e; equal to PATCH_DIM here by coincidence
+GRID = math.isqrt(PATCHES)  # gh = gw
+PATCH_SIZE = IMAGE_SIZE // GRID
 NUM_LAYERS = 12
+(BLOCK_PARAMS,) = LEDGER["encoder block"].counts
+_, ATTENTION_PARAMS = LEDGER["heads joined, projected"].counts
 
-GRID = IMAGE_SIZE // PATCH_SIZE  # gh = gw
-PATCHES = GRID * GRID  # gh * gw
-PATCH_DIM = IN_CHANNELS * PATCH_SIZE * PATCH_SIZE  # c * ph * pw
-EMBED_DIM = 768  # e; equal to PATCH_DIM here by coincidence
-TOKENS = PATCHES + 1  # n, with the class token
-HEAD_DIM = EMBED_DIM // NUM_HEADS  # d
-
-LINEAR_PARAMS = EMBED_DIM * EMBED_DIM + EMBED_DIM  # each of q_proj, k_proj, v_proj, out_proj
-PATCH_PARAMS = PATCH_DIM * EMBED_DIM + EMBED_DIM
-POSITION_PARAMS = TOKENS * EMBED_DIM
-ATTENTION_PARAMS = 4 * LINEAR_PARAMS
-MLP_PARAMS = EMBED_DIM * MLP_DIM + MLP_DIM + MLP_DIM * EMBED_DIM + EMBED_DIM
-NORM_PARAMS = 2 * EMBED_DIM
-BLOCK_PARAMS = ATTENTION_PARAMS + MLP_PARAMS + 2 * NORM_PARAMS
-ENCODER_PARAMS = NUM_LAYERS * BLOCK_PARAMS + NORM_PARAMS
-
-# --- the running example of text: the base model of 2017 -----------------------------------------
-
-PAIRS = 3  # b: sentences and their translations
-SOURCE_TOKENS, TARGET_TOKENS = 7, 11  # j and i; the longest of them
-PIECES = 2000  # v, the size of the vocabulary
-TEXT_DIM, TEXT_HEADS, TEXT_MLP_DIM, TEXT_LAYERS = 512, 8, 2048, 6  # e, h, m, blocks on each side
-TEXT_HEAD_DIM = TEXT_DIM // TEXT_HEADS  # d
-
-TABLE_PARAMS = PIECES * TEXT_DIM
-TEXT_LINEAR_PARAMS = TEXT_DIM * TEXT_DIM + TEXT_DIM
-TEXT_ATTENTION_PARAMS = 4 * TEXT_LINEAR_PARAMS
-TEXT_MLP_PARAMS = 2 * TEXT_DIM * TEXT_MLP_DIM + TEXT_MLP_DIM + TEXT_DIM
-TEXT_NORM_PARAMS = 2 * TEXT_DIM
-TEXT_ENCODER_PARAMS = TEXT_LAYERS * (TEXT_ATTENTION_PARAMS + TEXT_MLP_PARAMS + 2 * TEXT_NORM_PARAMS)
-DECODER_BLOCK_PARAMS = 2 * TEXT_ATTENTION_PARAMS + TEXT_MLP_PARAMS + 3 * TEXT_NORM_PARAMS
-DECODER_PARAMS = TEXT_LAYERS * DECODER_BLOCK_PARAMS
-SCORES_PARAMS = TEXT_DIM * PIECES + PIECES
+# The base model of 2017: sentences and their translations, the longest of each language.
+PAIRS, SOURCE_TOKENS = LEDGER["sources, as ids"].shapes[0]  # b and j
+_, TARGET_TOKENS, TEXT_DIM = LEDGER["decoder block"].shapes[0]  # i and e
+TEXT_LAYERS = 6  # on each side
+(DECODER_BLOCK_PARAMS,) = LEDGER["decoder block"].counts
+_, TEXT_ATTENTION_PARAMS = LEDGER["joined, projected"].counts
 
 # --- the look: lightness and hatching carry the meaning, hue only repeats it ---------------------
 
@@ -494,56 +493,48 @@ def flat_patch(index: int) -> list[int]:
 
 
 class LedgerRow(NamedTuple):
-    """One step of the running example."""
+    """How a drawing shows a step of the ledger, or one of its shapes."""
 
     chapter: str
-    step: str
+    name: str
     note: str
     letters: str
-    shape: tuple[int, ...]
-    parameters: str
+    step: str
+    at: int = 0
+    is_counted: bool = True
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return LEDGER[self.step].shapes[self.at]
+
+    @property
+    def parameters(self) -> str:
+        shapes, parameters = LEDGER[self.step]
+        own = parameters.split(" (")[0].removeprefix(f"{len(shapes)} x ")
+        return own if self.is_counted else ""
 
 
-def ledger_rows() -> list[LedgerRow]:
-    """Return the ledger: every step from the photographs to the encoder."""
-    b, n, e, h, d = BATCH, TOKENS, EMBED_DIM, NUM_HEADS, HEAD_DIM
-    image = (b, IN_CHANNELS, IMAGE_SIZE, IMAGE_SIZE)
-    mlp = f"{MLP_PARAMS:,}"
-    return [
-        LedgerRow("00", "photographs", "channels first", "b c (gh ph) (gw pw)", image, ""),
-        LedgerRow(
-            "01", "patches", f"of {PATCH_SIZE} x {PATCH_SIZE} pixels",
-            "b (gh gw) (c ph pw)", (b, PATCHES, PATCH_DIM), "",
-        ),
-        LedgerRow(
-            "01", "projected", "one Linear for every patch",
-            "b (gh gw) e", (b, PATCHES, e), f"{PATCH_PARAMS:,}",
-        ),
-        LedgerRow(
-            "01", "class token in front,", "positions added",
-            "b n e", (b, n, e), f"{e:,} and|{POSITION_PARAMS:,}",
-        ),
-        LedgerRow(
-            "02", "queries, keys, values", f"three, each in {h} heads",
-            "b h n d", (b, h, n, d), f"3 x {LINEAR_PARAMS:,}",
-        ),
-        LedgerRow(
-            "03", "scores, weights", "each query with each key", "b h i j", (b, h, n, n), "",
-        ),
-        LedgerRow("03", "mixed values", "weighted sums over j", "b h i d", (b, h, n, d), ""),
-        LedgerRow(
-            "04", "heads joined, projected", f"whole layer: {ATTENTION_PARAMS:,}",
-            "b n e", (b, n, e), f"{LINEAR_PARAMS:,}",
-        ),
-        LedgerRow(
-            "06", "feed-forward, wide", "Linear, GELU", "b n m", (b, n, MLP_DIM), "",
-        ),
-        LedgerRow("06", "feed-forward, back", "Linear; count of both", "b n e", (b, n, e), mlp),
-        LedgerRow(
-            "07", f"encoder of {NUM_LAYERS} blocks", "and one last LayerNorm",
-            "b n e", (b, n, e), f"{ENCODER_PARAMS:,}",
-        ),
-    ]  # fmt: skip
+LEDGER_ROWS = [
+    LedgerRow("00", "photographs", "channels first", "b c (gh ph) (gw pw)",
+              "photographs, channels first"),
+    LedgerRow("01", "patches", f"of {PATCH_SIZE} x {PATCH_SIZE} pixels", "b (gh gw) (c ph pw)",
+              "patches of 16 x 16"),
+    LedgerRow("01", "projected", "one Linear for every patch", "b (gh gw) e", "projected"),
+    LedgerRow("01", "class token in front,", "positions added", "b n e",
+              "class token in front, positions added"),
+    LedgerRow("02", "queries, keys, values", f"three, each in {NUM_HEADS} heads", "b h n d",
+              "queries, keys, values, 8 heads"),
+    LedgerRow("03", "scores, weights", "each query with each key", "b h i j", "scores, weights"),
+    LedgerRow("03", "mixed values", "weighted sums over j", "b h i d", "mixed values"),
+    LedgerRow("04", "heads joined, projected", f"whole layer: {ATTENTION_PARAMS}", "b n e",
+              "heads joined, projected"),
+    LedgerRow("06", "feed-forward, wide", "Linear, GELU", "b n m",
+              "feed-forward, mlp_dim 3072", is_counted=False),
+    LedgerRow("06", "feed-forward, back", "Linear; count of both", "b n e",
+              "feed-forward, mlp_dim 3072", at=1),
+    LedgerRow("07", f"encoder of {NUM_LAYERS} blocks", "and one last LayerNorm", "b n e",
+              f"encoder of {NUM_LAYERS} blocks"),
+]  # fmt: skip
 
 
 def ledger_icon(d: Drawing, index: int, x: float, y: float) -> None:
@@ -595,18 +586,19 @@ def ledger_table(
             )
         draw_icon(d, index, icon, y)
         d.text(34, y + 6, row.chapter, mono=True, fill=MUTED)
-        d.text(name, y - 4, row.step, size=17, bold=True, room=letters - name)
+        d.text(name, y - 4, row.name, size=17, bold=True, room=letters - name)
         d.text(name, y + 19, row.note, fill=MUTED, room=letters - name)
         d.text(letters, y + 6, row.letters, mono=True, room=shape - letters)
         d.text(shape, y + 6, str(row.shape), mono=True, bold=True, room=150)
-        lines = row.parameters.split("|") if row.parameters else []
+        lines = row.parameters.replace(" and ", " and|").split("|") if row.parameters else []
         for position, line in enumerate(lines):
             offset = 6 if len(lines) == 1 else -4 + 23 * position
             d.text(params, y + offset, line, mono=True, anchor="end", room=160)
 
 
 def draw_ledger() -> Drawing:
-    rows = ledger_rows()
+    rows = LEDGER_ROWS
+    class_token, positions = LEDGER[rows[3].step].counts
     step, top = 78, 142
     height = top + step * len(rows) + 62
     alt = (
@@ -616,9 +608,9 @@ def draw_ledger() -> Drawing:
         f"keys and values {rows[4].shape} each, scores and weights {rows[5].shape}, mixed values "
         f"{rows[6].shape}, heads joined {rows[7].shape}, feed-forward {rows[8].shape} and back to "
         f"{rows[9].shape}; the encoder returns {rows[10].shape}. Learned numbers: patch projection "
-        f"{PATCH_PARAMS:,}, class token {EMBED_DIM}, positions {POSITION_PARAMS:,}, attention "
-        f"{ATTENTION_PARAMS:,} and feed-forward {MLP_PARAMS:,} in each block, encoder "
-        f"{ENCODER_PARAMS:,}."
+        f"{rows[2].parameters}, class token {class_token}, positions {positions}, attention "
+        f"{ATTENTION_PARAMS} and feed-forward {rows[9].parameters} in each block, encoder "
+        f"{rows[10].parameters}."
     )
     d = Drawing("ledger", height, "The ledger: from six photographs to an encoder", alt)
     d.heading(
@@ -629,55 +621,36 @@ def draw_ledger() -> Drawing:
     y = height - 42
     d.text(32, y, f"Shaded: one block. The encoder repeats it {NUM_LAYERS} times; "
            "each half adds its result to what came in.", fill=MUTED)  # fmt: skip
-    d.text(32, y + 24, f"One block: {BLOCK_PARAMS:,} = attention + feed-forward + two norms "
-           f"of {NORM_PARAMS:,}.", fill=MUTED)  # fmt: skip
+    d.text(32, y + 24, f"One block: {BLOCK_PARAMS} = attention + feed-forward + two norms "
+           f"of {2 * EMBED_DIM:,}.", fill=MUTED)  # fmt: skip
     return d
 
 
 # --- ledger of text ------------------------------------------------------------------------------
 
 
-def text_ledger_rows() -> list[LedgerRow]:
-    """Return the second ledger: every step from the ids to the scores over the vocabulary."""
-    b, i, j, e, h, d = PAIRS, TARGET_TOKENS, SOURCE_TOKENS, TEXT_DIM, TEXT_HEADS, TEXT_HEAD_DIM
-    each = f"{TEXT_LINEAR_PARAMS:,}"
-    return [
-        LedgerRow("09", "sources, as ids", f"{b} sentences, padded", "b j", (b, j), ""),
-        LedgerRow("09", "embedded", "positions added", "b j e", (b, j, e), f"{TABLE_PARAMS:,}"),
-        LedgerRow(
-            "07", f"encoder of {TEXT_LAYERS} blocks", "no causal mask",
-            "b j e", (b, j, e), f"{TEXT_ENCODER_PARAMS:,}",
-        ),
-        LedgerRow("09", "targets, as ids", "BEGIN in front", "b i", (b, i), ""),
-        LedgerRow("09", "embedded", "positions added", "b i e", (b, i, e), f"{TABLE_PARAMS:,}"),
-        LedgerRow(
-            "05", "scores among targets", f"causal; layer: {TEXT_ATTENTION_PARAMS:,}",
-            "b h i i", (b, h, i, i), "",
-        ),
-        LedgerRow("10", "queries", "of the targets", "b h i d", (b, h, i, d), each),
-        LedgerRow(
-            "10", "keys, values", "of the encoder's result", "b h j d", (b, h, j, d), f"2 x {each}",
-        ),
-        LedgerRow(
-            "10", "scores across, weights", "target with source", "b h i j", (b, h, i, j), "",
-        ),
-        LedgerRow("10", "mixed across", "weighted sums over j", "b h i d", (b, h, i, d), ""),
-        LedgerRow(
-            "10", "joined, projected", f"whole layer: {TEXT_ATTENTION_PARAMS:,}",
-            "b i e", (b, i, e), each,
-        ),
-        LedgerRow(
-            "10", "decoder block", "after its feed-forward",
-            "b i e", (b, i, e), f"{DECODER_BLOCK_PARAMS:,}",
-        ),
-        LedgerRow(
-            "10", f"decoder of {TEXT_LAYERS} blocks", "the source at hand in each",
-            "b i e", (b, i, e), f"{DECODER_PARAMS:,}",
-        ),
-        LedgerRow(
-            "10", "scores", "over the vocabulary", "b i v", (b, i, PIECES), f"{SCORES_PARAMS:,}",
-        ),
-    ]  # fmt: skip
+TEXT_LEDGER_ROWS = [
+    LedgerRow("09", "sources, as ids", f"{PAIRS} sentences, padded", "b j", "sources, as ids"),
+    LedgerRow("09", "embedded", "positions added", "b j e", "embedded, positions added"),
+    LedgerRow("07", f"encoder of {TEXT_LAYERS} blocks", "no causal mask", "b j e",
+              f"encoder of {TEXT_LAYERS} blocks"),
+    LedgerRow("09", "targets, as ids", "BEGIN in front", "b i", "targets, as ids"),
+    LedgerRow("09", "embedded", "positions added", "b i e", "embedded, positions added", at=1),
+    LedgerRow("05", "scores among targets", f"causal; layer: {TEXT_ATTENTION_PARAMS}", "b h i i",
+              "scores among targets, causal"),
+    LedgerRow("10", "queries", "of the targets", "b h i d", "queries of the targets, 8 heads"),
+    LedgerRow("10", "keys, values", "of the encoder's result", "b h j d",
+              "keys, values of the sources, 8 heads"),
+    LedgerRow("10", "scores across, weights", "target with source", "b h i j",
+              "scores across, weights"),
+    LedgerRow("10", "mixed across", "weighted sums over j", "b h i d", "mixed across"),
+    LedgerRow("10", "joined, projected", f"whole layer: {TEXT_ATTENTION_PARAMS}", "b i e",
+              "joined, projected"),
+    LedgerRow("10", "decoder block", "after its feed-forward", "b i e", "decoder block"),
+    LedgerRow("10", f"decoder of {TEXT_LAYERS} blocks", "the source at hand in each", "b i e",
+              f"decoder of {TEXT_LAYERS} blocks"),
+    LedgerRow("10", "scores", "over the vocabulary", "b i v", "scores over the vocabulary"),
+]  # fmt: skip
 
 
 def text_ledger_icon(d: Drawing, index: int, x: float, y: float) -> None:
@@ -707,7 +680,7 @@ def text_ledger_icon(d: Drawing, index: int, x: float, y: float) -> None:
 
 
 def draw_text_ledger() -> Drawing:
-    rows = text_ledger_rows()
+    rows = TEXT_LEDGER_ROWS
     step, top = 74, 142
     height = top + step * len(rows) + 62
     alt = (
@@ -719,9 +692,9 @@ def draw_text_ledger() -> Drawing:
         f"weights across {rows[8].shape}, mixed values {rows[9].shape}, joined {rows[10].shape}, "
         f"and after the feed-forward {rows[11].shape}. The decoder returns {rows[12].shape}, one "
         f"last Linear scores over the vocabulary {rows[13].shape}. Learned numbers: each table of "
-        f"embeddings {TABLE_PARAMS:,}, encoder {TEXT_ENCODER_PARAMS:,}, attention "
-        f"{TEXT_ATTENTION_PARAMS:,} twice in each decoder block of {DECODER_BLOCK_PARAMS:,}, "
-        f"decoder {DECODER_PARAMS:,}, scores {SCORES_PARAMS:,}."
+        f"embeddings {rows[1].parameters}, encoder {rows[2].parameters}, attention "
+        f"{TEXT_ATTENTION_PARAMS} twice in each decoder block of {DECODER_BLOCK_PARAMS}, "
+        f"decoder {rows[12].parameters}, scores {rows[13].parameters}."
     )
     title = "The second ledger: from one text to another"
     d = Drawing("ledger_text", height, title, alt)
@@ -730,8 +703,8 @@ def draw_text_ledger() -> Drawing:
     y = height - 42
     d.text(32, y, f"Shaded: one decoder block, repeated {TEXT_LAYERS} times; each of its "
            "three parts adds to what came in.", fill=MUTED)  # fmt: skip
-    d.text(32, y + 24, f"One decoder block: {DECODER_BLOCK_PARAMS:,} = two attentions + "
-           f"feed-forward + three norms of {TEXT_NORM_PARAMS:,}.", fill=MUTED)  # fmt: skip
+    d.text(32, y + 24, f"One decoder block: {DECODER_BLOCK_PARAMS} = two attentions + "
+           f"feed-forward + three norms of {2 * TEXT_DIM:,}.", fill=MUTED)  # fmt: skip
     return d
 
 
@@ -1295,7 +1268,7 @@ def draw_encoder() -> Drawing:
     d.text(note_x, block2 + 10, "each block:", fill=MUTED)
     d.rect(panel_x, panel_y, panel_w, panel_h, WHITE, EDGE, 2, 12)
     d.text(panel_x + 20, panel_y + 34, "one block, enlarged", size=18, bold=True)
-    d.text(panel_x + 20, panel_y + 58, f"{NUM_LAYERS} of them, {BLOCK_PARAMS:,} parameters each",
+    d.text(panel_x + 20, panel_y + 58, f"{NUM_LAYERS} of them, {BLOCK_PARAMS} parameters each",
            fill=MUTED, room=390)  # fmt: skip
     stream = panel_x + 76
     draw_block(d, stream, panel_y + 84, True)
@@ -1504,9 +1477,9 @@ def readme(pictures: Sequence[Drawing]) -> str:
     return f"""# Drawings
 
 `python img/make_drawings.py` draws all of them, and writes this page; it needs Python and no
-package, and writes the same bytes each time. To change a drawing, change the script. Every number
-is derived from the constants at its top. Tensors are tables with square corners, operations are
-rounded, and a hatched edge means learned numbers. Each drawing brings its own light card, so it
+package, and writes the same bytes each time. To change a drawing, change the script. The sizes of
+the running examples come from docs/ledger.md. Tensors are tables with square corners, operations
+are rounded, and a hatched edge means learned numbers. Each drawing brings its own light card, so it
 reads on a dark page, and uses lightness and hatching, so it reads in grey.
 
 The alt text is also the description inside the file. A chapter links to `../img/NAME.svg`.

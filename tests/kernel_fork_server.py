@@ -33,7 +33,6 @@ PRELOADED = (
     "sklearn.datasets",
     "sklearn.model_selection",
     "torch",
-    "torch._dynamo",  # the first optimizer imports it, which takes as long as torch itself
 )
 INLINE = "module://matplotlib_inline.backend_inline"  # as in every kernel, but there set too late
 CAN_FORK = sys.platform == "linux" and hasattr(os, "pidfd_open")
@@ -107,6 +106,8 @@ def serve(address: str) -> None:
     gc.disable()  # what is imported stays: looking for garbage meanwhile takes a fifth of the time
     for name in PRELOADED:
         importlib.import_module(name)
+    # It imports what the first optimizer would, which takes as long as torch itself.
+    sys.modules["torch"].compiler.reset()
     gc.freeze()
     gc.enable()
     signal.signal(signal.SIGINT, signal.SIG_IGN)

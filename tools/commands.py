@@ -220,7 +220,7 @@ _LIST = (
     ),
     Command(
         "readme",
-        "write the tables of README.md again",
+        "write the tables of README.md and docs again",
         target="tools.course.tables",
         arguments=(arg("--check", "write nothing, only compare", action="store_true"),),
         examples=("readme", "readme --check"),

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import math
 import re
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise, product
 from pathlib import Path
@@ -17,18 +16,14 @@ from typing import Any
 
 from playwright.sync_api import Locator, Page, expect
 
+from tools.course import outputs
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 LONG = 60_000  # milliseconds: no verdict depends on the speed of a machine
-CALL = re.compile(r'(?:start|look)\("(explorer-[a-z0-9-]+)", "(\w+)", (\{.*\})\);\n\}\)\(\);')
 
 
-@dataclass(frozen=True)
-class Explorer:
+class Explorer(outputs.Explorer):
     """An explorer as a notebook stores it."""
-
-    name: str
-    kind: str
-    data: dict[str, Any]
 
     @cached_property
     def columns(self) -> int:
@@ -73,11 +68,8 @@ def stored(path: Path) -> list[Explorer]:
     found = []
     for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
         for output in cell.get("outputs", []):
-            data = output.get("data", {})
-            html = "".join(data.get("text/html", ""))
-            calls = [Explorer(*call[:2], json.loads(call[2])) for call in CALL.findall(html)]
-            assert len(calls) == html.count('class="sbs-explorer"'), f"unknown explorer in {path}"
-            found += calls
+            html = "".join(output.get("data", {}).get("text/html", ""))
+            found += [Explorer(**vars(one)) for one in outputs.explorers(html)]
     return found
 
 
@@ -89,9 +81,9 @@ def try_all(page: Page, explorers: list[Explorer]) -> None:
     """Try every explorer of a page; the page must show exactly these."""
     shown = page.locator(".sbs-explorer")
     expect(shown).to_have_count(len(explorers), timeout=LONG)
-    assert [node.get_attribute("id") for node in shown.all()] == [e.name for e in explorers]
+    assert [node.get_attribute("id") for node in shown.all()] == [e.id for e in explorers]
     for explorer in explorers:
-        root = page.locator(f"#{explorer.name}")
+        root = page.locator(f"#{explorer.id}")
         root.scroll_into_view_if_needed(timeout=LONG)
         kinds = {"pictures": try_pictures, "product": try_product, "attention": try_attention}
         kinds[explorer.kind](root, explorer)

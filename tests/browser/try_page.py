@@ -80,7 +80,7 @@ def test_a_page_without_scripts_says_what_is_chosen(
         page = context.new_page()
         page.goto(address(path), wait_until="domcontentloaded")
         for explorer in stored(path):
-            root = page.locator(f"#{explorer.name}")
+            root = page.locator(f"#{explorer.id}")
             assert root.is_visible()
             if explorer.kind == "product":
                 assert " = " in root.locator(".sbs-said").first.inner_text()

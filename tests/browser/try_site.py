@@ -336,7 +336,7 @@ def test_the_chapters_read_well_without_scripts(site: Path, browser: Browser) ->
         for chapter in WITH_EXPLORERS:
             page.goto((site / f"{chapter.file}.html").as_uri(), timeout=LONG)
             for explorer in stored(chapter.notebook):
-                words = page.locator(f"#{explorer.name}").inner_text()
+                words = page.locator(f"#{explorer.id}").inner_text()
                 assert (" = " if explorer.kind == "product" else "still picture") in words
         page.close()
 

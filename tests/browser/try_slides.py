@@ -179,10 +179,10 @@ def test_explorers_work_on_slides(
           const { h, v } = Reveal.getIndices(slide);
           Reveal.slide(h, v);
         }""",
-        first.name,
+        first.id,
     )
     before = page.evaluate("() => JSON.stringify(Reveal.getIndices())")
-    root = page.locator(f"#{first.name}")
+    root = page.locator(f"#{first.id}")
     expect(root).to_be_visible(timeout=LONG)
     EXPLORERS[first.kind](root, first)
     # The keys went to the explorer: the slide is the same.

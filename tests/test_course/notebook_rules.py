@@ -30,7 +30,6 @@ from mistune.plugins.table import table_in_list, table_in_quote
 from nbconvert.filters.markdown_mistune import MarkdownWithMath
 
 from checks.engine.verdict import RIGHT, VERDICT_MIME
-from ledger import COUNT_MAY_BE_LEFT_OUT, ledgers
 from tools.course.cards import grading
 from tools.course.notebook import WIDGET_VIEW, canonical, source
 from tools.course.registry import ROOT, course
@@ -602,8 +601,8 @@ def stated_shapes(chapter: Chapter) -> list[str]:
     for text in chapter.markdown:
         if SHAPE_IS_EXAMPLE in text:
             continue
-        # The rows of the ledger are compared with the code itself, see ledger_agrees. They are
-        # found by hand: mistune's tree does not say on which line a row stands.
+        # Rows of the ledger are compared with docs/ledger.md, see ledger_agrees. They are
+        # found by hand: mistune's tree does not give the line of a row.
         prose = "\n".join(line for line in text.splitlines() if not is_ledger_row(line))
         for shape in sorted(shapes_of(prose) - printed):
             complaints.append(f"no output shows the shape {shape} of {text[:50]!r}")
@@ -624,30 +623,29 @@ def step_of(cell: str) -> str:
 
 
 def is_ledger_row(line: str) -> bool:
-    return line.lstrip().startswith("|") and step_of(line.split("|")[1]) in ledgers()
+    return line.lstrip().startswith("|") and step_of(line.split("|")[1]) in ledger()
 
 
-def wrong_ledger_rows(text: str) -> list[str]:
-    """Complains about each row of a ledger table that the code does not confirm."""
-    complaints = []
-    for row in ledger_rows(text):
-        step, shape, parameters = step_of(row[0]), *(re.sub(r"[*`]", "", cell) for cell in row[1:])
-        if step not in ledgers():
-            complaints.append(f"no ledger has a step {step!r}; they have {list(ledgers())}")
-            continue
-        shapes, counts = ledgers()[step]
-        stated = [_sizes(match) for match in SHAPE.findall(shape)]
-        numbers = [int(n.replace(",", "")) for n in re.findall(r"\d[\d,]*", parameters)]
-        if stated != shapes:
-            complaints.append(f"{step}: the shape is {shapes}, the table says {stated}")
-        if numbers != counts and (numbers or step not in COUNT_MAY_BE_LEFT_OUT):
-            complaints.append(f"{step}: the parameters are {counts}, the table says {numbers}")
-    return complaints
+def steps(text: str) -> Iterator[tuple[str, list[str]]]:
+    """Gives each step of a ledger's tables with its shapes and numbers of parameters."""
+    for step, shape, parameters in ledger_rows(text):
+        yield step_of(step), SHAPE.findall(shape) + re.findall(r"\d[\d,]*", parameters)
+
+
+@cache
+def ledger() -> dict[str, list[str]]:
+    """Returns the steps of docs/ledger.md, which `make readme` computes."""
+    return dict(steps((ROOT / "docs" / "ledger.md").read_text(encoding="utf-8")))
 
 
 def ledger_agrees(chapter: Chapter) -> list[str]:
-    """The rows of the ledger in this chapter are what the code gives."""
-    return [complaint for text in chapter.markdown for complaint in wrong_ledger_rows(text)]
+    """The rows of the ledger in this chapter are those of docs/ledger.md."""
+    return [
+        f"{step}: docs/ledger.md has {ledger().get(step, 'no such step')}, the chapter {numbers}"
+        for text in chapter.markdown
+        for step, numbers in steps(text)
+        if ledger().get(step) != numbers
+    ]
 
 
 def minutes(text: str) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""Private names of torch stand in one file; a torch that lacks one is named with it."""
+"""No file uses private names of another; those of torch are in one file, which names a lost one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tools.course.registry import ROOT
 HOME = ROOT / "checks" / "engine" / "private.py"
 FILES = [
     path
-    for folder in ("utils", "checks", "tools", "clinic")
+    for folder in ("utils", "checks", "tools", "clinic", "img", "resources")
     for path in sorted((ROOT / folder).rglob("*.py"))
     if path != HOME
 ]
@@ -25,11 +25,16 @@ OWN = [
 ]
 # What torch.nn.Module keeps for itself.
 OF_MODULES = {"_buffers", "_parameters", "_modules", "_forward_hooks", "_forward_pre_hooks"}
+# Documented by Python.
+PUBLIC = {"os._exit", "sys._getframe"}
 
 
 def private_names(text: str) -> Iterator[str]:
-    """Gives the private names of torch that a file uses."""
-    for node in ast.walk(ast.parse(text)):
+    """Gives the private names of torch, and of all that it imports, which a file uses."""
+    nodes = list(ast.walk(ast.parse(text)))
+    aliases = [a for n in nodes if isinstance(n, ast.Import | ast.ImportFrom) for a in n.names]
+    imported = {(alias.asname or alias.name).partition(".")[0] for alias in aliases}
+    for node in nodes:
         names = []
         if isinstance(node, ast.ImportFrom):
             names = [f"{node.module}.{alias.name}" for alias in node.names]
@@ -43,12 +48,14 @@ def private_names(text: str) -> Iterator[str]:
             names = [arg.value for arg in node.args if isinstance(arg, ast.Constant)]
         for name in names:
             parts = str(name).split(".")
-            if parts[0] == "torch" and any(p[0] == "_" and p[:2] != "__" for p in parts if p):
+            if not {parts[0], parts[-1]} & {"torch", *imported} or name in PUBLIC:
+                continue
+            if any(p[0] == "_" and p[:2] != "__" for p in parts if p):
                 yield f"line {node.lineno}: {name}"
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(ROOT).as_posix())
-def test_private_names_of_torch_stand_in_one_file(path: Path) -> None:
+def test_no_file_uses_private_names_of_another(path: Path) -> None:
     if path not in OWN:
         assert not list(private_names(path.read_text(encoding="utf-8")))
 
@@ -75,8 +82,12 @@ def test_a_torch_that_lacks_one_is_named(monkeypatch: pytest.MonkeyPatch) -> Non
         "torch._C._pop()",
         "module._buffers",
         "importlib.import_module('torch._dynamo')",
+        "from utils.draw import style; style._png",
+        "from utils.draw.style import _png",
     ],
 )
 def test_a_private_name_is_seen(text: str) -> None:
     assert list(private_names(text))
-    assert not list(private_names("torch.__version__; torch.nn.Linear; self._own; import torch"))
+    assert not list(
+        private_names("torch.__version__; torch.nn.Linear; self._own; import os; os._exit(0)")
+    )

@@ -1,12 +1,10 @@
 """The explorer of attention: what it hands to the page, and what it refuses."""
 
-import json
-import re
-
 import pytest
 import torch
 
 from helpers import error_of, random, randomise
+from tools.course import outputs
 from utils.attention import record_attention
 from utils.draw import Look, explore_attention
 from utils.encoder import Encoder
@@ -26,13 +24,15 @@ def maps():
 
 
 def data_of(html):
-    return json.loads(re.search(r'\nlook\("explorer-\S+", "attention", (.*)\);\n', html)[1])
+    (one,) = outputs.explorers(html)
+    assert one.kind == "attention"
+    return one.data
 
 
 def test_numbers_travel_in_thousandths_and_hidden_places_are_said(maps):
     html = explore_attention("one", {"text": Look(maps=maps, words=WORDS, index=1)}).data
     data = data_of(html)
-    assert html.count("<script>") == html.count("</script>") == 1 and "UNSEEN" not in html
+    assert html.count("<script") == html.count("</script>") == 2 and "UNSEEN" not in html
     assert data["start"] == {"look": 0, "layer": 0, "head": 0, "row": 0, "column": 0}
     (look,) = data["looks"]
     assert (look["grid"], look["image"], look["front"]) == (None, None, 0)
@@ -52,7 +52,7 @@ def test_the_other_explorers_carry_nothing_of_it(maps):
     from utils.draw import explore_product
 
     product = explore_product("two", torch.ones(2, 2), torch.ones(2, 2)).data
-    assert "openLooks" not in product and "sbs-tokens" not in product
+    assert "KINDS.attention" not in product and "sbs-tokens" not in product
 
 
 def test_layers_with_tokens_of_their_own_and_maps_without_queries():

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import base64
 import html
+import json
 import re
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-# The form of utils/draw/explorer.py: style, HTML without a script, script.
-EXPLORER = re.compile(
-    r"<style>\n.*?\n</style>\n"
-    r'(?P<body><div id="(?P<id>explorer-[a-z0-9-]+)" class="sbs-explorer">.*?</div>)\n<script>\n'
-    r'\(function \(\) \{\n.*?\n(?P<opens>start|look)\("(?P=id)", "(?P<kind>\w+)", '
-    r"(?P<data>\{[^\n]*\})\);\n\}\)\(\);\n</script>",
-    re.DOTALL,
-)
+from bs4 import BeautifulSoup
+
 PICTURE = re.compile(r'<img alt="(?P<alt>[^"]*)" src="data:image/png;base64,(?P<png>[^"]+)">')
 SCRIPTS, STYLES = ("explorer.js", "attention.js"), ("explorer.css", "attention.css")
 
@@ -29,16 +25,12 @@ class Explorer:
     Args:
         id: of its element.
         kind: of its script: "pictures", "product" or "attention".
-        body: its HTML without a script.
-        data: JSON for the script, without "<".
-        opens: the name of the function that starts it.
+        data: for the script.
     """
 
     id: str
     kind: str
-    body: str
-    data: str
-    opens: str
+    data: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -55,23 +47,20 @@ class Picture:
         return width, height
 
 
-def explorer(match: re.Match[str]) -> Explorer:
-    return Explorer(*(match[name] for name in ("id", "kind", "body", "data", "opens")))
-
-
 def explorers(text: str) -> Iterator[Explorer]:
-    """Yield the explorers of a stored output.
+    """Yield the explorers of a stored output or of a page.
 
     Raises:
-        ValueError: an explorer does not have the form of utils/draw/explorer.py.
+        ValueError: an explorer has no data.
     """
-    found = [explorer(match) for match in EXPLORER.finditer(text)]
-    if len(found) != text.count('class="sbs-explorer"'):
-        raise ValueError(
-            "an explorer must have the form of utils/draw/explorer.py, got a different one. "
-            "Run: make refresh"
-        )
-    yield from found
+    page = BeautifulSoup(text, "html.parser")
+    for root in page.select(".sbs-explorer"):
+        tag = page.find("script", attrs={"data-for": root["id"]})
+        if tag is None:
+            raise ValueError(
+                f"{root['id']} must have its data as JSON next to it, got none. Run: make refresh"
+            )
+        yield Explorer(root["id"], tag["data-kind"], json.loads(tag.string))
 
 
 def picture(match: re.Match[str]) -> Picture:
@@ -90,7 +79,7 @@ def library(root: Path) -> str:
         root: the folder of the course.
     """
     code = "\n\n".join((root / "utils" / "draw" / name).read_text("utf-8") for name in SCRIPTS)
-    return f"window.attentionCourse = (function () {{\n{code}\nreturn {{ start, look }};\n}})();\n"
+    return f"window.attentionCourse = (function () {{\n{code}\nreturn {{ start }};\n}})();\n"
 
 
 def styles(root: Path) -> str:

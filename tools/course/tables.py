@@ -1,4 +1,4 @@
-"""Write the table of chapters in README.md and the table of times in docs/timings.md."""
+"""Write the tables of README.md, docs/timings.md and docs/ledger.md."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from tools.course.registry import ROOT, Chapter, Course
 BEGIN = "<!-- The table of the chapters: make readme writes it from course.toml. -->\n"
 END = "<!-- The end of the table. -->\n"
 BEGIN_TIMES = "<!-- The table of times: make readme writes it from resources/times.json. -->\n"
+BEGIN_LEDGER = "<!-- The ledger of {}: make readme writes it from tools/course/ledger.py. -->\n"
 HEAD = "| | chapter | minutes | exercises | what you build |\n|---|---|---|---|---|\n"
-
-
+HEAD_OF_LEDGER = "| step | shape | parameters |\n|---|---|---|\n"
 HEAD_OF_TIMES = (
     "| | the chapter | its exercises, solved | tests of its exercises |\n|---|---|---|---|\n"
 )
@@ -55,7 +55,7 @@ def _between(text: str, begin: str, table: str) -> str:
     _, last, after = rest.partition(END)
     if not (first and last):
         raise ValueError(
-            f"README.md and docs/timings.md must hold a table between two marks, got none. "
+            f"README.md and pages of docs must hold tables between two marks, got none. "
             f"Add {begin}{END}"
         )
     return before + first + table + last + after
@@ -91,10 +91,27 @@ def with_times(text: str, here: Course) -> str:
     return _between(text, BEGIN_TIMES, HEAD_OF_TIMES + table)
 
 
+def with_ledgers(text: str, _here: Course) -> str:
+    """Return a page with the tables of the ledgers between their marks."""
+    from tools.course.ledger import LEDGERS  # runs torch
+
+    for name, rows in LEDGERS.items():
+        lines = ("| {} | {} | {} |\n".format(*row).replace("|  |", "| |") for row in rows())
+        text = _between(text, BEGIN_LEDGER.format(name), HEAD_OF_LEDGER + "".join(lines))
+    return text
+
+
+WRITTEN = {
+    "README.md": with_table,
+    "docs/timings.md": with_times,
+    "docs/ledger.md": with_ledgers,
+}
+
+
 def main(arguments: Sequence[str] = (), root: Path = ROOT) -> None:
     check = parse_arguments("readme", arguments).check
     here, old = Course.read(root), []
-    for name, with_its_table in (("README.md", with_table), ("docs/timings.md", with_times)):
+    for name, with_its_table in WRITTEN.items():
         text = (root / name).read_text(encoding="utf-8")
         new = with_its_table(text, here)
         if check:
@@ -103,7 +120,7 @@ def main(arguments: Sequence[str] = (), root: Path = ROOT) -> None:
             print("written" if write(root / name, new.encode()) else "unchanged", name)
     if old:
         raise Refusal(
-            "tables must be those of course.toml and resources/times.json, got old ones "
-            f"in {' and '.join(old)}. Type: {as_typed('readme')}",
+            "tables must be those of course.toml, resources/times.json and tools/course/ledger.py, "
+            f"got old ones in {', '.join(old)}. Type: {as_typed('readme')}",
             status=1,
         )

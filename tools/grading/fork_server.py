@@ -27,7 +27,7 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -47,7 +47,7 @@ IPC_RMID = 0
 # the start of its kernel.
 LATE_IMPORTS = (
     "torch.fx.experimental.symbolic_shapes",
-    "einops._torch_specific",
+    "einops.layers.torch",
     "matplotlib_inline.backend_inline",
     "PIL.JpegPresets",
     "ipykernel.kernelapp",
@@ -88,38 +88,25 @@ def answering_kernel() -> type:
                     )
                 forget_frames(getattr(sys, "last_value", None))
                 return reply
-            self._forward_input(False)
-            try:
-                post, wait = partial(framing.send, self.check), partial(framing.receive, self.check)
-                serve(self.shell.user_ns, post, wait)
-            finally:
-                self._restore_input()
+            post, wait = partial(framing.send, self.check), partial(framing.receive, self.check)
+            serve(self.shell.user_ns, post, wait)
             return {"status": "ok", "execution_count": self.shell.execution_count, "payload": []}
 
     return AnsweringKernel
 
 
-# Slow functions of the course's own pictures, and replacements if nobody will see the pictures.
-WITHOUT_PICTURES: dict[tuple[str, str], Callable[..., Any]] = {
-    ("utils.draw.style", "_png"): lambda figure: b"",
-    ("utils.draw.matrices", "_draw"): lambda *parts: None,
-    ("utils.draw.matrices", "text_width"): lambda text, size=11: len(text) / 10,
-}
-
-
 @contextlib.contextmanager
 def pictures(wanted: bool) -> Iterator[None]:
     """Skip drawing the course's own pictures unless they are wanted."""
-    instead = {} if wanted else WITHOUT_PICTURES
-    found = {place: sys.modules.get(place[0]) for place in instead}
-    kept = {place: getattr(module, place[1]) for place, module in found.items() if module}
+    style = None if wanted else sys.modules.get("utils.draw.style")
+    if style is None:
+        yield
+        return
+    before = style.render_with(None)
     try:
-        for module, name in kept:
-            setattr(sys.modules[module], name, instead[module, name])
         yield
     finally:
-        for (module, name), own in kept.items():
-            setattr(sys.modules[module], name, own)
+        style.render_with(before)
 
 
 def forget_frames(error: BaseException | None) -> None:

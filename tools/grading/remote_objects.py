@@ -38,6 +38,7 @@ KEPT_GRAPHS = 200  # calls with a possible backward pass
 MAX_TEXT = 2000  # characters of an error
 OWN_TABLES = ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set")
 NUMBER = "_remote_number"
+KIND_OF_PARAMETER = type(inspect.Parameter.POSITIONAL_ONLY)
 _files = itertools.count(1)
 # Copied before students' code may replace them.
 _seed, _grad, _enabled = torch.manual_seed, torch.autograd.grad, torch.set_grad_enabled
@@ -213,7 +214,7 @@ class Peer:
             for old in list(self.graphs)[:-KEPT_GRAPHS]:
                 del self.graphs[old]
         reply["written"] = [
-            [place, Writer._written(tensor)]
+            [place, Writer.tensor_to_bytes(tensor)]
             for place, (tensor, version) in enumerate(zip(reader.tensors, versions, strict=True))
             if tensor._version != version
         ]
@@ -472,7 +473,7 @@ class _Call:
         result = reader.read(self.reply.get("result"))
         with _no_grad():
             for place, written in self.reply.get("written", []):
-                value = Reader._loaded(written)
+                value = Reader.tensor_from_bytes(written)
                 if value.shape == self.tensors[place].shape:
                     self.tensors[place].copy_(value)
         for place, parts in self.reply.get("lists", []):
@@ -602,7 +603,7 @@ def _proxy(ask: Callable, data: dict[str, Any]) -> Callable:
             [
                 inspect.Parameter(
                     str(name),
-                    inspect._ParameterKind(kind),
+                    KIND_OF_PARAMETER(kind),
                     default=... if optional else inspect.Parameter.empty,
                 )
                 for name, kind, optional in data["parameters"]

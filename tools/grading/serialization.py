@@ -118,7 +118,7 @@ class Writer:
             array = np.asarray(value)
             if str(array.dtype) not in DTYPES_OF_NUMPY:
                 return {"k": "opaque", "name": kind.__name__}
-            inner = self._written(torch.from_numpy(np.array(array, order="C")))
+            inner = self.tensor_to_bytes(torch.from_numpy(np.array(array, order="C")))
             one = kind is not np.ndarray
             return {"k": "array", "v": inner, "shape": list(array.shape), "one": one}
         if kind is bytes:
@@ -148,7 +148,7 @@ class Writer:
         self.tensors.append(value)
         data = {
             "k": "tensor",
-            "v": b"" if self._later else self._written(value),
+            "v": b"" if self._later else self.tensor_to_bytes(value),
             "grad": value.requires_grad,
             "parameter": type(value) is nn.Parameter,
         }
@@ -162,10 +162,10 @@ class Writer:
             tensors: one for each that was written, in order.
         """
         for data, tensor in zip(self._written_tensors, tensors, strict=True):
-            data["v"] = self._written(tensor)
+            data["v"] = self.tensor_to_bytes(tensor)
 
     @staticmethod
-    def _written(value: Tensor) -> bytes:
+    def tensor_to_bytes(value: Tensor) -> bytes:
         whole = _contiguous(_detach(value).cpu())
         if whole.is_conj() or whole.is_neg():
             whole = whole.resolve_conj().resolve_neg()
@@ -209,7 +209,9 @@ class Reader:
         if kind == "again":
             return self.tensors[data["v"]]
         if kind == "array":
-            array = self._loaded(data["v"]).numpy().reshape(tuple(map(int, data["shape"])))
+            array = (
+                self.tensor_from_bytes(data["v"]).numpy().reshape(tuple(map(int, data["shape"])))
+            )
             return array[()] if data["one"] else array
         simple = {
             "float": lambda v: float({"inf": "inf", "-inf": "-inf"}.get(v, "nan")),
@@ -230,7 +232,7 @@ class Reader:
         return self.borrow(data, self)
 
     def _tensor(self, data: dict[str, Any]) -> Tensor:
-        value = self._loaded(data["v"])
+        value = self.tensor_from_bytes(data["v"])
         wanted = bool(data["grad"]) and (value.is_floating_point() or value.is_complex())
         if data["parameter"]:
             value = nn.Parameter(value, requires_grad=wanted)
@@ -240,7 +242,7 @@ class Reader:
         return value
 
     @staticmethod
-    def _loaded(data: bytes) -> Tensor:
+    def tensor_from_bytes(data: bytes) -> Tensor:
         try:
             found = load(data)["t"]
         except Exception as error:  # safetensors has its own errors

@@ -24,7 +24,8 @@ WITHOUT_SCRIPTS = "The explorer needs JavaScript; the still picture next to it s
 # The summary of a guess that was not made. On the site no code runs: one click shows the answer.
 ASKED = re.compile(r"<summary>no (?:guess|diagnosis) yet[^<]*</summary>")
 TO_OPEN = "<summary>Predict first, then open the answer</summary>"
-STYLE = re.compile(r"<style>.*?</style>", re.DOTALL)
+# One style sheet and one script of the site serve all explorers; their data are JSON in the page.
+STYLE_OR_SCRIPT = re.compile(r"<style>.*?</style>|<script>.*?</script>", re.DOTALL)
 
 
 @dataclass
@@ -150,23 +151,12 @@ def _output(output: Cell, place: str, figures: Figures) -> Cell:
     if "text/html" not in data:
         return output
     text = "".join(data["text/html"])
-    list(outputs.explorers(text))  # raises an error for an unknown form
-    text = outputs.EXPLORER.sub(lambda found: _explorer(outputs.explorer(found)), text)
+    text = STYLE_OR_SCRIPT.sub("", text).replace(UNSEEN, WITHOUT_SCRIPTS)
     text = outputs.PICTURE.sub(lambda found: _picture(outputs.picture(found), place, figures), text)
-    text = ASKED.sub(TO_OPEN, STYLE.sub("", text))
+    text = ASKED.sub(TO_OPEN, text)
     if "<table" in text and "sbs-explorer" not in text:
         text = f'<div class="sbs-wide">{text}</div>'
     return {**output, "data": {"text/html": text}}
-
-
-def _explorer(one: outputs.Explorer) -> str:
-    # One script at the end of the page starts all explorers with these data.
-    body = one.body.replace(UNSEEN, WITHOUT_SCRIPTS)
-    return (
-        f"{body}\n"
-        f'<script type="application/json" class="sbs-data" data-for="{one.id}" '
-        f'data-kind="{one.kind}" data-opens="{one.opens}">{one.data}</script>'
-    )
 
 
 def _picture(one: outputs.Picture, place: str, figures: Figures) -> str:

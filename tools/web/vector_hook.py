@@ -20,10 +20,8 @@ def keep(folder: str) -> None:
 
     from utils.draw import style
 
-    pixels = style._png
-
     def twice(figure: Any) -> bytes:
-        png = pixels(figure)
+        png = style.to_png(figure)
         path = Path(folder) / f"{name(png)}.svg"
         with plt.rc_context({"svg.hashsalt": "book", "svg.fonttype": "path"}):
             figure.savefig(
@@ -31,7 +29,7 @@ def keep(folder: str) -> None:
             )
         return png
 
-    style._png = twice
+    style.render_with(twice)
 
 
 def name(png: bytes) -> str:

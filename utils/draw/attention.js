@@ -1,17 +1,9 @@
 // Comes behind explorer.js and uses its tools: layers and heads to choose from (the model view), who
 // looks at whom in one head (the head view), and what one score is made of (the neuron view).
 
-function look(id, kind, data) { // the same words for a page that holds an explorer twice
-  for (const root of document.querySelectorAll(`[id="${id}"]`)) {
-    if (root.explorer) continue;
-    root.explorer = kind;
-    root.setAttribute("data-lm-suppress-shortcuts", "true");
-    root.addEventListener("keydown", (event) => event.stopPropagation());
-    openLooks(root, data);
-  }
-}
+KINDS.attention = attention;
 
-function openLooks(root, data) {
+function attention(root, data) {
   const view = { root, data, ...data.start, all: false };
   root.textContent = "";
   const bar = make(root, "div", { class: "sbs-row" });

@@ -1,4 +1,5 @@
-// Python wraps this file in a function and adds one call of start() with the numbers of one explorer.
+// Python wraps this file in a function and adds one call of start(). The numbers of an explorer are
+// JSON, in a script element next to it.
 
 const STEPS = ["440154", "472d7b", "3b528b", "2c728e", "21918c", "28ae80", "5ec962", "addc30", "fde725"]
   .map((hex) => [0, 2, 4].map((i) => parseInt(hex.slice(i, i + 2), 16))); // viridis: only gets lighter
@@ -32,14 +33,17 @@ function limit(index, size) {
   return Math.max(0, Math.min(size - 1, index));
 }
 
-function start(id, kind, data) {
+const KINDS = { pictures, product };
+
+function start(id) { // a page may hold an explorer twice
   for (const root of document.querySelectorAll(`[id="${id}"]`)) {
     if (root.explorer) continue;
     root.explorer = true;
+    const tag = root.parentNode.querySelector(`script[data-for="${id}"]`);
     // JupyterLab would take the arrow keys and move to another cell.
     root.setAttribute("data-lm-suppress-shortcuts", "true");
     root.addEventListener("keydown", (event) => event.stopPropagation());
-    ({ pictures, product })[kind](root, data);
+    KINDS[tag.dataset.kind](root, JSON.parse(tag.textContent));
   }
 }
 

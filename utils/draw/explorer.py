@@ -192,14 +192,14 @@ UNSEEN = "Run this cell (or trust the notebook) to click; the still picture belo
 
 
 def page(name: str, kind: str, body: str, data: Mapping[str, Any]) -> HTML:
-    """Return an explorer: what stands in the page without a script, its look, and its script.
+    """Return an explorer: its style, the HTML shown without a script, its data, and its script.
 
     Args:
-        name: of the explorer; its element is called explorer-NAME.
-        kind: what brings it to life: "pictures" and "product" stand in explorer.js, "attention" in
-            a file of its own behind it.
+        name: of the explorer; the id of its element is explorer-NAME.
+        kind: the function that starts it: "pictures" and "product" are in explorer.js, "attention"
+            is in a file of its own, added after it.
         body: HTML that is shown until then.
-        data: what the script gets.
+        data: for the script, as JSON.
     """
     from IPython.display import HTML
 
@@ -215,14 +215,14 @@ def page(name: str, kind: str, body: str, data: Mapping[str, Any]) -> HTML:
         )
         for ending in ("js", "css")
     )
-    start = "look" if kind == "attention" else "start"
-    # Escaped, no text can end the script early; plain ASCII, whatever the encoding of the page.
+    # Escaped, no text can end the element early; plain ASCII, whatever the encoding of the page.
     text = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c").replace(">", "\\u003e")
     body = body.encode("ascii", "xmlcharrefreplace").decode("ascii")
     return Explorer(
         f'<style>\n{style}\n</style>\n<div id="explorer-{name}" class="sbs-explorer">{body}</div>\n'
-        f'<script>\n(function () {{\n"use strict";\n{script}\n'
-        f'{start}("explorer-{name}", "{kind}", {text});\n}})();\n</script>'
+        f'<script type="application/json" data-for="explorer-{name}" data-kind="{kind}">{text}'
+        f'</script>\n<script>\n(function () {{\n"use strict";\n{script}\n'
+        f'start("explorer-{name}");\n}})();\n</script>'
     )
 
 

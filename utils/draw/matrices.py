@@ -29,6 +29,7 @@ from utils.draw.style import (
     color_scale,
     heat_colors,
     ink_on,
+    is_rendering,
     show_figure,
     text_width,
 )
@@ -289,6 +290,8 @@ def _wrapped(panels: list[_Panel], cell: float, room: float) -> list[list[_Panel
 
 def _draw(lines: list[list[_Panel]], cell: float, shared: Normalize | None, title: str) -> None:
     """Draw lines of panels into a new figure: one size of cells, panels of a column aligned."""
+    if not is_rendering():
+        return
     for panel in (panel for line in lines for panel in line):
         panel.measure(cell)
     slots = [[line[k] for line in lines if k < len(line)] for k in range(len(lines[0]))]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import html
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 
 import matplotlib.pyplot as plt
@@ -98,7 +98,7 @@ def _display(figure: plt.Figure, words: str) -> None:
     """Send a figure and its words to the notebook."""
     from IPython.display import display
 
-    png = base64.b64encode(_png(figure)).decode("ascii")
+    png = base64.b64encode(_render(figure)).decode("ascii") if _render else ""
     image = f'<img alt="{html.escape(words)}" src="data:image/png;base64,{png}">'
     data = {"image/png": png, "text/html": image, "text/plain": words}
     if measured_here_only.get():
@@ -106,7 +106,7 @@ def _display(figure: plt.Figure, words: str) -> None:
     display(data, raw=True)
 
 
-def _png(figure: plt.Figure) -> bytes:
+def to_png(figure: plt.Figure) -> bytes:
     """Draw a figure into few bytes: a notebook stores them twice.
 
     Where 256 colours look the same, as in all but photographs, a pixel takes one byte, not four.
@@ -119,6 +119,26 @@ def _png(figure: plt.Figure) -> bytes:
     small = io.BytesIO()
     (few if np.sqrt((error**2).mean()) < 1 else drawn).save(small, "PNG", optimize=True)
     return small.getvalue()
+
+
+Render = Callable[[plt.Figure], bytes]
+_render: Render | None = to_png
+
+
+def render_with(render: Render | None) -> Render | None:
+    """Set the function that makes the PNG of every figure, and return the one before.
+
+    Args:
+        render: such as `to_png`; None draws nothing, for runs whose pictures nobody sees.
+    """
+    global _render
+    before, _render = _render, render
+    return before
+
+
+def is_rendering() -> bool:
+    """Return whether figures are drawn at all."""
+    return _render is not None
 
 
 def as_array(values: ArrayLike | Tensor) -> np.ndarray:
@@ -179,7 +199,9 @@ def as_words(tables: Sequence[np.ndarray]) -> list[list[str]]:
 
 
 def text_width(text: str, size: float = 11) -> float:
-    """Return how many inches a text takes on paper."""
+    """Return how many inches a text takes on paper, roughly if nothing is drawn."""
+    if _render is None:
+        return len(text) / 10
     return TextPath((0, 0), text, size=size).get_extents().width / 72 if text.strip() else 0.0
 
 

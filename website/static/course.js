@@ -2,10 +2,7 @@
 
 "use strict";
 
-for (const data of document.querySelectorAll("script.sbs-data")) {
-  const { for: id, kind, opens } = data.dataset;
-  attentionCourse[opens](id, kind, JSON.parse(data.textContent));
-}
+for (const { id } of document.querySelectorAll(".sbs-explorer")) attentionCourse.start(id);
 
 // From a file, a browser refuses to open the pages found for their first words.
 if (location.protocol === "file:") DOCUMENTATION_OPTIONS.SHOW_SEARCH_SUMMARY = false;

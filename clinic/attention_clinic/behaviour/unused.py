@@ -27,7 +27,14 @@ OWN = frozenset(vars(nn.Module()))  # what every module keeps for itself
 BUILDS = ("__init__", "init", "_init", "reset", "_reset")  # code that only makes parameters
 PLAIN = "param-plain-tensor"
 SHOWN = 3  # names that a report lists
-DROPOUTS = nn.modules.dropout._DropoutNd
+DROPOUTS = (
+    nn.Dropout,
+    nn.Dropout1d,
+    nn.Dropout2d,
+    nn.Dropout3d,
+    nn.AlphaDropout,
+    nn.FeatureAlphaDropout,
+)
 LEAST = 0.05  # a probability whose effect shows in two runs on a few hundred numbers
 # what such an argument drops is not single numbers
 OTHER = ("last", "path", "first", "layer", "token", "patch", "head", "cls", "mask", "col", "row")

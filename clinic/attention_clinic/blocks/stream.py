@@ -18,7 +18,7 @@ from torch import Tensor
 from attention_clinic.attention.operands import arguments
 from attention_clinic.attention.program import Lost
 from attention_clinic.blocks.formulas import Norm, by_event, by_hand
-from attention_clinic.capture.run import LAYERS, NONE, SEVERAL, Run, _canonical
+from attention_clinic.capture.run import LAYERS, NONE, SEVERAL, Run, canonical
 from attention_clinic.capture.tape import Event, Tape
 
 PASSES = {"alias", "native_dropout", "nan_to_num", "detach"}
@@ -56,7 +56,7 @@ class Whole(Run):
         made = copy.copy(tape)
         made.events = self._distinct(tape)
         super().__init__(made, self.same[y], self.found, self.found.clone())
-        _canonical(self)
+        canonical(self)
 
     def _distinct(self, tape: Tape) -> list[Event]:
         """Return the operations that make new numbers; fill in which numbers are the same."""

@@ -179,7 +179,7 @@ def capture(
         raise
     context = (tokens[0].shape[1], tokens[1].shape[1]) if len(tokens) > 1 else None
     run = Run(tape, y, *found, context=context)
-    _canonical(run)
+    canonical(run)
     return run
 
 
@@ -193,7 +193,7 @@ def _with_zeros(tape: Tape, depends: Tensor) -> Tensor:
     return depends
 
 
-def _canonical(run: Run) -> None:
+def canonical(run: Run) -> None:
     """Write a product with one matrix for all samples as a layer."""
     for number, event in enumerate(run.events):
         if event.name == "bmm" and len(event.args[0]) == 1:
