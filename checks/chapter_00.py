@@ -174,12 +174,12 @@ def find_the_bug(healthy) -> Message | str:
             case.randn("c"),
             case.randn("c").exp() + 1,
         ),
-        gradients=False,  # to write into a copy is right here
+        gradients=False,  # writing into a copy is right here
         mistakes=NORMALISE_MISTAKES,
     )
 
 
-# ------------------------------------------------------------------------------------ the mixing
+# ------------------------------------------------------------------------------------ the tables
 
 
 def remixed(images: Tensor, tables: Tensor) -> Tensor:

@@ -241,7 +241,7 @@ def patch_embedding(PatchEmbedding) -> Message | str:
 
 
 def last_picture(patches: Tensor) -> Tensor:
-    """Patches that are 0 but for the last picture."""
+    """Patches that are 0, except for the last picture."""
     return torch.cat([torch.zeros_like(patches[:-1]), patches[-1:]])
 
 
@@ -253,7 +253,7 @@ def black_and_white(case: Case) -> tuple[Any, ...]:
 
 
 def some_negative(patches: Tensor) -> Tensor:
-    """Patches whose numbers have the signs + and - in turn."""
+    """Patches whose numbers have alternating signs, + and -."""
     signs = torch.tensor([1, -1], dtype=patches.dtype).repeat(patches.shape[-1])
     return patches * signs[: patches.shape[-1]]
 

@@ -209,7 +209,7 @@ ATTENTION_MISTAKES = patches(
 
 
 def queries_keys_values(case: Case) -> tuple[Tensor, Tensor, Tensor]:
-    """Two, three or four axes; a value has another width than a key."""
+    """Two, three or four axes; values and keys differ in dimension."""
     front = case.random.choice(["b h ", "b ", ""])
     return tuple(case.randn(front + axes) for axes in ("i d", "j d", "j dv"))
 

@@ -170,7 +170,7 @@ def the_layer(MultiHeadAttention) -> Message:
         forbidden=FORBIDDEN,
         clinic=examined,
     )
-    for other in ("b i (h d)", "b j (h d)"):  # as long as x: then every mistake can be named
+    for other in ("b i (h d)", "b j (h d)"):  # as many tokens as x: then every mistake can be named
         said = same_module(
             MultiHeadAttention,
             finished.MultiHeadAttention,
@@ -217,7 +217,7 @@ BUG_MISTAKES = patches(
 
 
 class Wide(nn.Module):
-    """A layer around a function of wide queries, keys and values, for the clinic."""
+    """A layer around a function of joined queries, keys and values, for the clinic."""
 
     def __init__(self, attend: Callable):
         super().__init__()
@@ -274,7 +274,7 @@ def inverse(order: list[int]) -> list[int]:
     return sorted(range(len(order)), key=order.__getitem__)
 
 
-# The heads that a loop moves which reads them where some are overwritten already.
+# The order that results from a loop that overwrites heads before it reads them.
 LATER = """    order, were = list(range(len(order))), order
     for here, old in enumerate(were):
         order[here] = order[old]
@@ -322,7 +322,7 @@ ORDER_MISTAKES = {
 
 
 def heads_and_order(case: Case) -> tuple[int, list[int], Tensor]:
-    h = max(case["h"], 3)  # another order than its own inverse needs three heads
+    h = max(case["h"], 3)  # an order that differs from its inverse needs three heads
     order = list(range(h))
     while order in (sorted(order), inverse(order)):
         case.random.shuffle(order)
@@ -421,7 +421,7 @@ def counted(layer: int, heads: list[int], images: Tensor, labels: Tensor) -> int
     model = digits()[0]
     quiet = silenced(model.encoder.layers[layer].attn, heads).out_proj.weight
     with torch.no_grad():
-        # other weights for one call, without writing into the model
+        # different weights for one call, without changing the model
         name = f"encoder.layers.{layer}.attn.out_proj.weight"
         answers = torch.func.functional_call(model, {name: quiet}, (images,))
     return int((answers.argmax(dim=-1) == labels).sum())
@@ -442,12 +442,12 @@ READINGS = {
 
 
 def same_silence(silence: Callable) -> None:
-    """Compare the results of layers some of whose heads are silent."""
+    """Compare the results of layers in which some heads are silent."""
 
     def inputs(case: Case) -> tuple[int, list[int], Tensor]:
         h = case["h"] + 3
         first = case.random.randrange(h)
-        silent = [first, (first + 2) % h]  # no neighbours: what lies between must go on speaking
+        silent = [first, (first + 2) % h]  # no neighbours: the heads between them must stay active
         return h, silent, torch.randn(2, 5, h * case["d"], generator=case.generator).double()
 
     def tried(way: Callable) -> Callable:
@@ -521,7 +521,7 @@ def losses_but_one() -> list[int]:
 
 
 def same_losses(lost_alone: Any, lost_together: Any) -> Message:
-    """Compare the numbers of digits lost, one more or less."""
+    """Compare the numbers of digits lost; a difference of one is allowed."""
     alone, together = losses(0)
     if isinstance(lost_alone, Tensor):
         lost_alone = lost_alone.tolist()
@@ -531,7 +531,7 @@ def same_losses(lost_alone: Any, lost_together: Any) -> Message:
         raise Wrong(message("four-numbers-are-asked", got=shown(lost_alone)))
 
     def far(wanted: list[int]) -> list[int]:
-        """The heads whose number is another one."""
+        """The heads whose number is different."""
         pairs = enumerate(zip(numbers, wanted, strict=True))
         return [head for head, (n, w) in pairs if abs(n - w) > 1]
 

@@ -123,7 +123,7 @@ BUG_MISTAKES = patches(
 
 
 def words_and_lengths(case: Case) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Sequences with at least one real token in front, and padding behind."""
+    """Sequences with at least one real token, then padding."""
     q, k, v = (case.randn("b h n d") for _ in range(3))
     lengths = case.integers("b", 1, case["n"])
     return q, k, v, torch.arange(case["n"]) < lengths[:, None]
@@ -174,7 +174,7 @@ EMPTY_MISTAKES = {
 
 
 def any_mask(case: Case) -> tuple[Tensor]:
-    """A mask of two, three or four axes in which some rows and some columns are empty."""
+    """A mask of two, three or four axes; some rows and some columns are all False."""
     axes = case.random.choice(["b h i j", "b i j", "i j"])
     mask = case.bools(axes, share=0.4)
     mask[..., case.random.randrange(case["i"]), :] = False
@@ -216,7 +216,7 @@ def masked_softmax(scores: Tensor, mask: Tensor) -> Tensor:
 
 
 def zeroed(weigh: Weighing) -> Weighing:
-    """The same with all masked weights set to 0 at the end: then an empty row gets 0."""
+    """The same with all masked weights set to 0 at the end: a fully masked row gets 0."""
     return lambda scores, mask: weigh(scores, mask).masked_fill(~mask, 0.0)
 
 
@@ -248,7 +248,7 @@ WEIGHT_MISTAKES = patches(
 
 
 def scores_and_mask(case: Case) -> tuple[Tensor, Tensor]:
-    """Scores and a mask without an empty row; the mask has one of the shapes that broadcast."""
+    """Scores and a mask with a key in every row, in one of the shapes that broadcast."""
     scores = case.randn("b h i j") * 3
     axes = case.random.choice(["b 1 i j", "b 1 1 j", "h i j", "b h i j"])
     mask = case.bools(axes, share=0.6)
@@ -317,7 +317,7 @@ def extreme_scores(answer: Callable, names: list[str]) -> None:
 
 
 def rows_with_none(case: Case) -> tuple[Tensor, Tensor, Tensor]:
-    """Scores, a mask with empty rows (one of the first sequence, all of the last), and which."""
+    """Scores, a mask with fully masked rows (one of the first sequence, all of the last), which."""
     scores, mask = case.randn("b h i j"), case.bools("b 1 i j", share=0.6)
     mask[..., 0] = True
     mask[0, :, 1] = mask[-1] = False
@@ -325,7 +325,7 @@ def rows_with_none(case: Case) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def empty_row(answer: Callable, names: list[str]) -> None:
-    """Raise `Wrong` unless empty rows give 0 and the other rows stay right."""
+    """Raise `Wrong` unless fully masked rows give 0 and the other rows stay right."""
     scores, mask, empty = rows_with_none(Case(5))
     weights = run(answer, (scores, mask), names)
     if wrong := difference(weights, weighed(scores, mask)):
@@ -342,7 +342,7 @@ def empty_row(answer: Callable, names: list[str]) -> None:
 
 
 def finite_gradient(answer: Callable, names: list[str]) -> None:
-    """Raise `Wrong` unless the gradient of all other rows is finite beside empty ones."""
+    """Raise `Wrong` unless the gradient of all other rows is finite when some are fully masked."""
     case = Case(5)
     scores, mask, empty = rows_with_none(case)
     weights = run(answer, (scores.requires_grad_(), mask), names)
@@ -368,12 +368,12 @@ def half_precision(answer: Callable, names: list[str]) -> None:
 
 
 class Layer(nn.Module):
-    """A layer (n, e) -> (n, e) of which it is known who hears of whom; one output number stays 0.
+    """A layer (n, e) -> (n, e) with a known dependence graph; one output number stays 0.
 
     Args:
         graph: bool (n, n), True = output i depends on token j.
-        strength: how much each token weighs where the graph is True, (n, n).
-        e: width of a token.
+        strength: the weight of each token where the graph is True, (n, n).
+        e: embedding dimension.
     """
 
     def __init__(self, graph: Tensor, strength: Tensor, e: int):
@@ -397,7 +397,7 @@ class Layer(nn.Module):
 
 
 class NormalisedInputs(Layer):
-    """It sees neither that a token grows by one number everywhere nor that it is multiplied.
+    """It does not change when a number is added to a whole token or multiplies it.
 
     It writes one number.
     """
@@ -413,7 +413,7 @@ class NormalisedInputs(Layer):
 
 
 class UnitInputs(NormalisedInputs):
-    """It sees that a token grows by one number everywhere, and not that it is multiplied.
+    """It changes when a number is added to a whole token, but not when one multiplies it.
 
     It reads all numbers of a token but the last.
     """
@@ -435,7 +435,7 @@ class NormalisedOutputs(Layer):
 
 
 class FaintLeak(Layer):
-    """It is causal but for one faint look ahead, reads half a token, and writes one length."""
+    """It is causal except for one faint leak, reads half a token, and writes one length."""
 
     said = "layer-with-a-faint-leak"
 
@@ -447,7 +447,7 @@ class FaintLeak(Layer):
 
 
 class TwoWindows(Layer):
-    """Two layers with a window, one behind the other; the first number of each output stays 0."""
+    """Two successive layers with a window; the first number of each output stays 0."""
 
     said = "layers-with-windows"
 
@@ -486,7 +486,7 @@ def causal_attention_layer(case: Case) -> tuple[nn.Module, Tensor]:
 
 
 def stranger(build: type[Layer]) -> Callable[[Case], tuple[nn.Module, Tensor]]:
-    """Makes a layer of one kind and a sequence for it."""
+    """Make a layer of one kind and a sequence for it."""
 
     def make(case: Case) -> tuple[nn.Module, Tensor]:
         x = case.randn("n (2 e)")
@@ -504,7 +504,7 @@ def stranger(build: type[Layer]) -> Callable[[Case], tuple[nn.Module, Tensor]]:
 
 
 def other(token: Tensor) -> Tensor:
-    """Another token."""
+    """A different token."""
     return token.flip(0) * 1.7 + torch.linspace(-1, 1, len(token)).to(token.dtype).square()
 
 
@@ -520,7 +520,7 @@ def by_change(layer: nn.Module, x: Tensor) -> Tensor:
 
 
 def by_gradient(layer: nn.Module, x: Tensor) -> Tensor:
-    """The leak test that asks each number of the outputs for its gradient."""
+    """The leak test that computes the gradient of each number of the outputs."""
     gradient = torch.autograd.functional.jacobian(lambda x: layer(x), x)
     return gradient.abs().amax(dim=(1, 3)) > 1e-9
 
@@ -565,7 +565,7 @@ LEAK_MISTAKES = {
 }
 
 
-# Each kind of layer, and what to think of where no known mistake explains the answer.
+# Each kind of layer, and a hint for answers that no known mistake explains.
 STRANGERS = {
     causal_attention_layer: None,
     stranger(NormalisedInputs): "layer-normalises-inputs",
@@ -577,7 +577,7 @@ STRANGERS = {
 
 
 def truth(layer: nn.Module, x: Tensor) -> Tensor:
-    """Return who hears of whom; raise `Wrong` when the answer did not even run the layer."""
+    """Return the dependence graph; raise `Wrong` when the answer did not even run the layer."""
     if not layer.calls:
         raise Wrong("layer-never-called")
     return layer.graph
@@ -601,7 +601,7 @@ def leak_mistake(influences: Callable) -> Message | str | None:
 
 
 def sign_matters(influences: Callable) -> bool:
-    """Say whether the answer finds something else in a layer whose outputs are turned around."""
+    """Say whether the answer gives a different graph for a layer with negated outputs."""
     layer, x = stranger(NormalisedInputs)(Case(0))
     tables = []
     for sign in (1, -1):
@@ -634,7 +634,7 @@ def who_hears_of_whom(influences, tokens_back) -> Message:
         try:
             same_function(influences, truth, make, trials=Trials(2))
         except Wrong as wrong:
-            if wrong.why:  # the mistake must explain what the answer says of layers of all kinds
+            if wrong.why:  # the mistake must explain the answer for layers of all kinds
                 wrong.why = lambda hint=hint: leak_mistake(influences) or hint
             raise
     same_function(

@@ -90,7 +90,7 @@ FEED_MISTAKES = patches(
 def few_at_once(FeedForward: type[nn.Module]) -> None:
     """Raise `Wrong` when the wide tensor holds more tokens than it may."""
     for k in (2, 3, 4):
-        b, n, m = k + 1, k * (k + 1) + 1, 100  # so that each mistake is as wide as no other
+        b, n, m = k + 1, k * (k + 1) + 1, 100  # so that each mistake has a different size
         x = torch.randn(b, n, 5, dtype=torch.float64)
         module = FeedForward(embed_dim=5, mlp_dim=m, tokens_at_once=k).double()
         with torch.no_grad(), Results(module.parameters()) as results:
@@ -111,7 +111,7 @@ def sizes_of_pieces(case: Case) -> dict[str, int]:
 
 
 def sequence(case: Case) -> Tensor:
-    """Tokens of which more than two pieces can be cut; the last piece is shorter."""
+    """Tokens for more than two groups; the last group is shorter."""
     return case.randn("b (n 10) e")[:, : 2 * case["k"] + 1]
 
 
@@ -157,7 +157,7 @@ def same_convolution(as_convolution: Callable) -> None:
 
 
 def conv_like(conv: Any, linear: nn.Linear, said: Message) -> None:
-    """Look at the kind and the parameters of a convolution."""
+    """Check the kind and the parameters of a convolution."""
     if not isinstance(conv, nn.Conv1d):
         raise Wrong(message("conv-is-asked", got=kind(conv)), inputs=[said])
     for name, own in linear.named_parameters():
@@ -172,7 +172,7 @@ def conv_like(conv: Any, linear: nn.Linear, said: Message) -> None:
 
 
 def conv_mistake(got: tuple[int, ...], want: tuple[int, ...]) -> str | None:
-    """Say why a parameter of a convolution has another shape."""
+    """Say why a parameter of a convolution has a different shape."""
     if got == want[:2]:
         return "window-axis-missing"
     if got == (want[1], want[0], *want[2:]):
@@ -188,7 +188,7 @@ def not_copied(conv: nn.Conv1d, was: Mapping[str, Tensor]) -> Message | None:
 
 
 def alone(conv: nn.Conv1d, linear: nn.Linear) -> None:
-    """Train the convolution a little; the Linear must not notice, nor the other way round."""
+    """Train the convolution a little; the Linear must not change, and vice versa."""
     for changed, other in ((conv, linear), (linear, conv)):
         before = [part.detach().clone() for part in other.parameters()]
         with torch.no_grad():
@@ -200,7 +200,7 @@ def alone(conv: nn.Conv1d, linear: nn.Linear) -> None:
 
 
 def changed_by_windows(width: int, changed: int = 9, tokens: int = 37) -> int:
-    """Count the tokens that change behind two convolutions with windows of the given width."""
+    """Count the tokens that change after two convolutions with windows of the given width."""
     first = nn.Conv1d(4, 5, width, padding=width // 2).double()
     second = nn.Conv1d(5, 4, width, padding=width // 2).double()
     x = torch.zeros(1, 4, tokens, dtype=torch.float64)
@@ -331,7 +331,7 @@ RMS_MISTAKES = patches(
 
 
 def tokens_and(*vectors: str) -> Callable[[Case], tuple]:
-    """Tokens with none to three axes in front, the given vectors, and an eps that matters."""
+    """Tokens with none to three leading axes, the given vectors, and an eps that matters."""
 
     def inputs(case: Case) -> tuple:
         front = case.random.choice(["b n ", "b n ", "n ", "a b n ", ""])

@@ -188,14 +188,14 @@ BLOCK = dict.fromkeys(
 
 
 def stream_and_mask(case: Case) -> tuple[Tensor, Tensor]:
-    """A stream, and a mask in which each token may attend at least to itself."""
+    """Tokens, and a mask in which each token may attend at least to itself."""
     x = case.randn("b n (h d)")
     mask = case.bools("b 1 n n") | torch.eye(case["n"], dtype=torch.bool)
     return x, mask
 
 
 def mistakes_in(order: str) -> Mistakes:
-    """The mistakes that can be made in an order: another order's name belongs to one alone."""
+    """The mistakes that can be made in an order; each name of another order occurs once."""
     return {
         cause: wrong
         for cause, wrong in BLOCK_MISTAKES.items()
@@ -513,8 +513,8 @@ class Trained(nn.Module):
 
 
 def model_and_examples(case: Case) -> tuple[nn.Module, Tensor, Tensor]:
-    """A model, images, and labels of which it finds some."""
-    images = case.randn("32 c H W")  # 32: every share is exact in single precision, too
+    """A model, images and labels, some of which it predicts correctly."""
+    images = case.randn("32 c H W")  # 32: every fraction is also exact in single precision
     model = Trained(images[0].numel(), case["k"] + 2, case)
     with torch.no_grad():
         labels = model.head(images.flatten(1)).argmax(dim=-1)

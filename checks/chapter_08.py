@@ -118,7 +118,7 @@ TRIALS = ((2, 5, 3), (4, 9, 5), (3, 4, 6))
 
 
 def renewed(part: Tensor) -> Tensor:
-    """Other numbers, the same every time."""
+    """Different numbers, the same every time."""
     return torch.randn(part.shape, generator=torch.Generator().manual_seed(1), dtype=part.dtype)
 
 
@@ -172,7 +172,7 @@ TEST_MISTAKES = patches(
 
 
 def verdicts(past_is_blind: Callable, louder: float = 1.0) -> list[Any]:
-    """What a test says of all layers, with all sizes; how it fails where it fails."""
+    """What a test returns for all layers, with all sizes; where it fails, how."""
     found = []
     for sizes in TRIALS:
         for _, layer, _ in LAYERS:
@@ -191,13 +191,13 @@ def _louder(layer: Callable[[Tensor], Tensor], factor: float, x: Tensor) -> Tens
 
 @cache
 def verdicts_of_mistake(cause: str) -> list[Any]:
-    """What a known wrong test says of all layers: the same for every answer."""
+    """What a known wrong test returns for all layers: the same for every answer."""
     (wrong,) = TEST_MISTAKES[cause]
     return verdicts(wrong)
 
 
 def wrong_test(past_is_blind: Callable) -> str | None:
-    """Name the wrong test that says the same of every layer."""
+    """Identify the wrong test that returns the same for every layer."""
     said = verdicts(past_is_blind)
     for cause in TEST_MISTAKES:
         if verdicts_of_mistake(cause) == said:
@@ -362,7 +362,7 @@ def healthy_loss(next_word_loss) -> Message:
 def divided(embed_dim: int, num_heads: int, by: float) -> MultiHeadAttention:
     """The right layer, except that its scores are divided by a number of our choice.
 
-    Handed out in training mode: who does not call eval measures its dropout. The number is no
+    It comes in training mode: without eval, an answer measures its dropout. The number is not an
     attribute of the layer: it can only be measured.
     """
 
@@ -389,7 +389,7 @@ DIVISORS = (
     (24, 2, 7.3),
 )
 
-# What a wrong test says of a layer of e numbers with h heads that divides by c.
+# What a wrong test returns for a layer of e numbers with h heads that divides by c.
 DIVISOR_MISTAKES: dict[str, Callable[[int, int, float], float]] = {
     "factor-not-divisor": lambda e, h, c: 1 / c,
     "divisor-squared": lambda e, h, c: c**2,
@@ -418,7 +418,7 @@ def expit(score: float) -> float:
 
 
 def logit(weight: float) -> float:
-    """What expit was made of; no number for what is no weight."""
+    """The argument of expit; NaN for a number that is not a weight."""
     return log(weight / (1 - weight)) if 0 < weight < 1 else nan
 
 
@@ -427,7 +427,7 @@ def near(got: Any, wanted: float) -> bool:
 
 
 def divisor_mistake(divisor: Callable) -> str | None:
-    """Name the mistake that says of all layers what the answer says."""
+    """Identify the mistake that gives the answer's result for all layers."""
     found, quiet = [], []
     for embed_dim, num_heads, by in DIVISORS:
         for results, mode in ((found, True), (quiet, False)):

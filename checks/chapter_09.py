@@ -32,11 +32,11 @@ def which_shape(one_hot_shape, tokens_shape, table_shape, mask_shape) -> Message
     return message("four-shapes-right")
 
 
-# ------------------------------------------------------------------------- the longest piece first
+# -------------------------------------------------------------------- the longest subword first
 
 
 def longest_pieces(word: str, vocabulary: set[str]) -> list[str]:
-    """Cut from the left, each time the longest piece; a letter with none stands alone."""
+    """Cut from the left, the longest subword each time; a character without one stays alone."""
     pieces: list[str] = []
     while word:
         ends = range(len(word), 1, -1)
@@ -90,7 +90,7 @@ LONGEST_MISTAKES = patches(
         "last-letter-never-taken": (ENDS, "range(len(word) - 1, 1, -1)"),
         "pieces-as-one-text": (GIVEN, "return ' '.join(pieces)"),
         "found-pieces-only-once": (GIVEN, "return list(dict.fromkeys(pieces))"),
-        # What BERT does: a word with an unknown letter is unknown as a whole.
+        # As in BERT: a word with an unknown character is unknown as a whole.
         "word-given-up": (
             GIVEN,
             "return pieces if set(pieces) <= vocabulary else [''.join(pieces)]",
@@ -107,7 +107,7 @@ LONGEST_MISTAKES["longest-from-the-right"].append(fewest_pieces)
 
 
 def word_and_vocabulary(case: Case) -> tuple[str, set[str]]:
-    """A word of some letters, and pieces that overlap in it; with x begins none."""
+    """A word, and subwords that overlap in it; none begins with x."""
     word = "".join(case.random.choices("abcdx", (4, 4, 4, 2, 1), k=case.random.randint(14, 20)))
     word, vocabulary = "ab" + word, {"a", "b", "ab"}
     while len(vocabulary) < 16:
@@ -208,7 +208,7 @@ TEXT_MISTAKES = patches(
 
 
 def letters_and_text(case: Case) -> tuple[str, str]:
-    """A text with a space first, known letters and unknown ones of one to four bytes; the known."""
+    """A text: a space, known characters, unknown ones of one to four bytes; and the known ones."""
     letters = list("abcdeé겨울은추워요 .")
     case.random.shuffle(letters)
     letters = letters[: case.random.randint(8, 12)]
@@ -234,7 +234,7 @@ def nothing_is_unknown(to_ids, to_text) -> Message:
     return message("text-comes-back")
 
 
-# --------------------------------------------------------------------------------- padding in front
+# ---------------------------------------------------------------------------- padding on the left
 
 
 def padded_left(rows: list[list[int]]) -> Tensor:
@@ -359,7 +359,7 @@ MEAN_MISTAKES = patches(
 
 
 def tokens_and_ids(case: Case) -> tuple[Tensor, Tensor]:
-    """Tokens and their ids; the padding stands behind in some rows and in front in others."""
+    """Tokens and their ids; the padding comes last in some rows and first in others."""
     tokens, ids = case.randn("b n e"), case.integers("b n", 1, 90)
     places = torch.arange(case["n"])
     for row in range(case["b"]):
@@ -482,7 +482,7 @@ SHIFT_MISTAKES = patches(
 
 
 def is_fitted(shift_matrix: Callable) -> bool:
-    """Say whether a matrix moves the first codes as it should, and yet does not turn."""
+    """Say whether a matrix moves the first codes as it should, but is not a rotation."""
     codes = sinusoidal_positions(13, 12)
     matrix = run(shift_matrix, (12, 3), ["e", "steps"])
     if not isinstance(matrix, Tensor) or matrix.shape != (12, 12):

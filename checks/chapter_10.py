@@ -57,7 +57,7 @@ def which_shape(keys_shape, weights_shape, scores_shape, losses_shape) -> Messag
     return message("four-shapes-right")
 
 
-# -------------------------------------------------------------------------- attention of two widths
+# ---------------------------------------------------------------------- attention of two dimensions
 
 
 def attention_of_two_widths(x, context, real, w_q, w_k, w_v, num_heads) -> Tensor:
@@ -72,7 +72,7 @@ def attention_of_two_widths(x, context, real, w_q, w_k, w_v, num_heads) -> Tenso
 
 
 def two_widths(case: Case) -> tuple[Tensor, ...]:
-    """Tokens of two widths, a table of real ones with at least one in each row, three weights."""
+    """Tokens of two dimensions, a table with a real one in each row, three weights."""
     x, context = case.randn("b i e"), case.randn("b j f")
     real = case.bools("b j", share=0.6)
     real[:, case.random.randrange(case["j"])] = True
@@ -194,7 +194,7 @@ def decoder_and_texts(target_axis: str, source_axis: str) -> Callable[[Case], tu
 
 @exercise("10.3", "Find the bug")
 def find_the_bug(healthy) -> Message:
-    # Where both texts have one length the bug and its likes run; then where they have not.
+    # First texts of one length, where the bug and its variants run; then of different lengths.
     for axes in (("n", "n"), ("i", "j")):
         compared = same_function(
             healthy,
@@ -280,7 +280,7 @@ def what_is_read(read_and_said) -> Message:
 
 
 class RightBlock(nn.Module):
-    """The right block: four parts, each with a norm of its own."""
+    """The right block: four parts, each with its own norm."""
 
     def __init__(self, embed_dim: int, num_heads: int, mlp_dim: int):
         super().__init__()
@@ -371,7 +371,7 @@ BLOCK_MISTAKES = patches(
 
 
 def stream_and_sources(masks: bool) -> Callable[[Case], tuple[Any, ...]]:
-    """A stream and two sources, with both masks or with none."""
+    """Tokens and two sources, with both masks or with none."""
 
     def inputs(case: Case) -> tuple[Any, ...]:
         x, text, image = (case.randn(f"b {axis} (h d)") for axis in ("i", "j", "p"))
@@ -461,7 +461,7 @@ LOSS_MISTAKES = patches(
 
 
 def scores_and_said(case: Case) -> tuple[Tensor, Tensor, float]:
-    """Scores, what must be said (with padding behind), and a share for smoothing."""
+    """Logits, expected ids (with padding at the end), and the fraction for smoothing."""
     scores = case.randn("b (i) (2 v)") * 2
     said = case.integers("b i", 1, scores.shape[-1])
     lengths = case.integers("b", 1, case["i"] + 1)
@@ -492,7 +492,7 @@ def loss_of_the_paper(smoothed_loss) -> Message:
 
 
 class Watched(Transformer):
-    """A Transformer that notes how many texts it encodes."""
+    """A Transformer that counts the texts that it encodes."""
 
     said = "small-transformer"
 
@@ -542,7 +542,7 @@ NEXT_MISTAKES = patches(
 
 
 def model_and_beginnings(case: Case) -> tuple[Transformer, Tensor, Tensor]:
-    """A Transformer, the ids of one source, and several beginnings of its target."""
+    """A Transformer, the ids of one source, and several prefixes of its target."""
     model = Watched(
         source_size=30,
         target_size=21,

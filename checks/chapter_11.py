@@ -1,4 +1,4 @@
-"""Checks of the exercises of chapter 11: decoding, beams, ceilings, a translator of one's own."""
+"""Checks of the exercises of chapter 11: decoding, beams, ceilings, your own translator."""
 
 from __future__ import annotations
 
@@ -55,13 +55,13 @@ def from_text_to_beam(memory_shape, weights_shape, scores_shape, continuations_s
 
 
 class Scripted:
-    """Gives scores of which the largest depends on the row and on how much is written."""
+    """Give logits whose largest depends on the row and on the number of tokens so far."""
 
     def __init__(self, case: Case):
         self.b, self.steps, self.v = case["b"] + 1, case["t"] + 3, case["v"] + 4
         self.scores = torch.randn(self.steps, self.b, self.v, generator=case.generator)
         self.scores[:, :, END] -= 9.0
-        ends = case.integers("", 1, self.steps - 1)  # the last row to end, or nobody
+        ends = case.integers("", 1, self.steps - 1)  # the last row to end, or none
         for row in range(self.b):
             at = (int(ends) + row) % (self.steps - 1) if case["k"] % 2 else row % int(ends + 1)
             self.scores[at, row, END] = 9.0
@@ -252,7 +252,7 @@ SHARE_MISTAKES = patches(
 
 
 def model_and_pairs(case: Case) -> tuple[nn.Module, Tensor, Tensor]:
-    """A model with random weights, padded sources, and targets that it writes in part."""
+    """A model with random weights, padded sources, and targets that it generates in part."""
     b, j, i = case["b"] + 20, case["j"] + 2, case["i"] + 3
     model = Transformer(
         source_size=9,
@@ -265,7 +265,7 @@ def model_and_pairs(case: Case) -> tuple[nn.Module, Tensor, Tensor]:
         max_length=j + i,
     ).to(case.dtype)
     randomise(model, case["v"]).eval()
-    with torch.no_grad():  # loud enough that what it wrote decides what it writes
+    with torch.no_grad():  # large enough that the tokens so far decide the next one
         for parameter in model.parameters():
             parameter *= 3
     source = torch.randint(4, 9, (b, j), generator=case.generator)
@@ -310,14 +310,14 @@ def spelled(number: int) -> str:
 
 
 def held_out() -> list[int]:
-    """Numbers that no training of this exercise shows."""
+    """Numbers that are not in the training data of this exercise."""
     generator = torch.Generator().manual_seed(11)
     some = torch.randperm(10_000, generator=generator).tolist()
     return [n for n in some if n % 7 == 3][:READ]
 
 
 def read_by(read: Callable, model: nn.Module, numbers: Sequence[int], *words: Vocabulary) -> list:
-    """Return what the answer reads, after checking that it is a list of as many texts."""
+    """Return what the answer reads, after checking that it is a list of the right length."""
     texts = [spelled(number) for number in numbers]
     names = ["model", "texts", "letters", "figures"]
     said = naming(run)(read, (model, texts, *words), names)
@@ -335,7 +335,7 @@ def share_of(said: Sequence[str], wanted: Sequence[str]) -> float:
 
 @torch.no_grad()
 def read_rightly(model: nn.Module, texts: Sequence[str], letters: Vocabulary) -> Tensor | None:
-    """What the model writes when it is used as it should be, ids (b, 6); None where it cannot."""
+    """What the model generates when it is used correctly, ids (b, 6); None where it cannot."""
     longest = max(map(len, texts))
     rows = [letters.encode(text) for text in texts]
     source = torch.tensor([row + [PADDING] * (longest - len(row)) for row in rows])
@@ -354,7 +354,7 @@ def figures_of(ids: Tensor, figures: Vocabulary) -> list[str]:
 
 
 class Prompter(nn.Module):
-    """Writes every number rightly, and rubbish after its END."""
+    """Generate every number correctly, then noise after its END."""
 
     said = "model-that-writes-on"
 

@@ -1,4 +1,4 @@
-"""Checks of the exercises of chapter 12: scores of texts, a way to choose, a cache, a drawer."""
+"""Checks of the exercises of chapter 12: losses of texts, a way to sample, a cache, a reader."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def blank_loss(scores: Tensor, ids: Tensor, hidden: Tensor) -> Tensor:
 
 
 def some_blanks(case: Case) -> tuple[Tensor, Tensor, Tensor]:
-    """Scores, ids and blanks; each text has another number of them, and at least one."""
+    """Logits, ids and blanks; each text has a different number of them, and at least one."""
     scores, (b, n) = case.randn("b n v"), case.shape("b n")
     ids = case.integers("b n", 0, case["v"])
     # as many blanks in text t as t + 1, up to n: means of means differ from the mean
@@ -95,7 +95,7 @@ def several_blanks(answer) -> Message:
     return same_function(answer, blank_loss, some_blanks, mistakes=BLANK_MISTAKES)
 
 
-# ------------------------------------------------------------------------------ the price of a text
+# ------------------------------------------------------------------------------ the cost of a text
 
 
 def text_bits(scores: Tensor, ids: Tensor) -> Tensor:
@@ -106,7 +106,7 @@ def text_bits(scores: Tensor, ids: Tensor) -> Tensor:
 
 
 def some_texts(case: Case) -> tuple[Tensor, Tensor]:
-    """Scores and ids of texts of several lengths, padding behind them."""
+    """Logits and ids of texts of several lengths, padded at the end."""
     scores = case.randn("b n v") * 2
     b, n = case.shape("b n")
     ids = case.integers("b n", 1, case["v"])
@@ -154,7 +154,7 @@ def min_p(scores: Tensor, share: float) -> Tensor:
 
 
 def some_scores(case: Case) -> tuple[Tensor, float]:
-    """Scores, and a share; at 1, the most probable token alone is left."""
+    """Logits, and a fraction; at 1, only the most probable token is left."""
     scores = case.randn("b n v") * 1.5
     return scores, 1.0 if case.random.random() < 0.3 else 0.15 + 0.25 * case.random.random()
 

@@ -98,7 +98,7 @@ def gate_with_one_matrix(gated_answer) -> Message:
     )
 
 
-# ---------------------------------------------------------------------------------- the turning
+# ---------------------------------------------------------------------------------- the rotation
 
 
 def rotate_part(x: Tensor, positions: Tensor, r: int, base: float) -> Tensor:
@@ -157,7 +157,7 @@ def turn_a_part(rotate_part_answer) -> Message:
     )
 
 
-# --------------------------------------------------------------------------------- the converting
+# --------------------------------------------------------------------------------- the conversion
 
 
 def to_neighbours(q: Tensor, k: Tensor, norm: Tensor, h: int, g: int) -> tuple[Tensor, ...]:
@@ -206,7 +206,7 @@ def convert_a_layer(to_neighbours_answer) -> Message:
 
 
 class Grouped(nn.Module):
-    """The healthy layer."""
+    """The right layer."""
 
     def __init__(self, e: int, h: int, g: int, d: int):
         super().__init__()

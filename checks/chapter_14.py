@@ -1,4 +1,4 @@
-"""Checks of the exercises of chapter 14: what scores are made of, rollouts, heads taken away."""
+"""Checks of the exercises of chapter 14: parts of scores, rollouts, ablated heads."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def score_parts(q: Tensor, k: Tensor, i: int, j: int) -> Tensor:
 
 def some_tokens(case: Case) -> tuple[Tensor, Tensor, int, int]:
     q, k = case.randn("b h i d"), case.randn("b h j d")
-    # two places that both sides have, not the same
+    # two different positions that both sides have
     most = min(case["i"], case["j"])
     return q, k, most - 1, (most - 1) // 2
 
@@ -79,7 +79,7 @@ def what_a_score_is_made_of(answer) -> Message:
     return same_function(answer, score_parts, some_tokens, mistakes=PARTS_MISTAKES)
 
 
-# ------------------------------------------------------------------------------- spread of a head
+# ------------------------------------------------------------------------------- entropy of a head
 
 
 def spread(weights: Tensor) -> Tensor:
@@ -88,7 +88,7 @@ def spread(weights: Tensor) -> Tensor:
 
 
 def causal_weights(case: Case) -> tuple[Tensor]:
-    """Weights in which every row hides what comes after it: zeros are certain to be there."""
+    """Causal weights: they certainly contain zeros."""
     scores = case.randn("b h n n") * 2
     future = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
     return (scores.masked_fill(future, -torch.inf).softmax(dim=-1),)
@@ -176,11 +176,11 @@ def rollout_by_the_strongest_head(answer) -> Message:
     return same_function(answer, max_rollout, some_maps, mistakes=ROLLOUT_MISTAKES)
 
 
-# ---------------------------------------------------------------------------------- the taken head
+# ----------------------------------------------------------------------------- the ablated head
 
 
 def attend_without(layer: MultiHeadAttention, x: Tensor, head: int) -> Tensor:
-    """What the layer returns when one head brings nothing."""
+    """What the layer returns when one head contributes nothing."""
     q, k, v = (
         part(x).unflatten(-1, (layer.num_heads, -1)).transpose(1, 2)
         for part in (layer.q_proj, layer.k_proj, layer.v_proj)
@@ -234,7 +234,7 @@ def some_layer(case: Case) -> tuple[MultiHeadAttention, Tensor, int]:
 
 
 def and_then_whole(version: Callable) -> Callable:
-    """A version's result, and after it what the layer gives with all of its heads."""
+    """The result of a version, then that of the layer with all of its heads."""
 
     def run_both(layer: MultiHeadAttention, x: Tensor, head: int) -> Tensor:
         layer = copy.deepcopy(layer)  # a hook that stays must not reach the right version

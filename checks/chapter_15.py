@@ -257,7 +257,7 @@ def lora_after_the_fact(compress_answer) -> Message:
         compress,
         inputs,
         mistakes=COMPRESS_MISTAKES,
-        gradients=False,  # those of a decomposition are large where singular values lie close
+        gradients=False,  # those of a decomposition are large where singular values are close
         trials=Trials(6),
     )
 

@@ -119,7 +119,7 @@ def join_two_halves(join) -> Message:
 
 
 def attended(q: Tensor, k: Tensor, v: Tensor, size: int) -> Tensor:
-    """Attend from the last i of j tokens, in the open form."""
+    """Attend from the last i of j tokens, with the whole table."""
     i, j = q.shape[2], k.shape[2]
     scores = q @ k.mT / q.shape[3] ** 0.5
     future = torch.arange(j) > j - i + torch.arange(i)[:, None]
@@ -128,7 +128,7 @@ def attended(q: Tensor, k: Tensor, v: Tensor, size: int) -> Tensor:
 
 
 def tiled(q: Tensor, k: Tensor, v: Tensor, size: int) -> Tensor:
-    """Attend tile by tile, up to the last tile that a block of queries sees."""
+    """Attend tile by tile, up to the last tile that a block of queries attends to."""
     parts, j = [], k.shape[2]
     places = j - q.shape[2] + torch.arange(q.shape[2])
     for rows, place in zip(q.split(size, dim=2), places.split(size), strict=True):
@@ -178,7 +178,7 @@ TILE_MISTAKES = patches(
 )
 
 
-TILED_D = 3  # the width of a head in the call that is watched: no table is as narrow
+TILED_D = 3  # the head dimension in the traced call: every table is wider
 
 
 @exercise("16.3", "Tiles that look back")
@@ -200,7 +200,7 @@ def tiles_that_look_back(attend_back) -> Message:
     return said
 
 
-# ---------------------------------------------------------------------------- whole numbers
+# ---------------------------------------------------------------------------- integers
 
 
 def whole(x: Tensor, weight: Tensor) -> Tensor:
@@ -215,7 +215,7 @@ WHOLE_MISTAKES = patches(
     {
         "one-scale-for-all-tokens": ("x.abs().amax(dim=-1, keepdim=True)", "x.abs().max()"),
         "one-scale-for-each-text": ("x.abs().amax(dim=-1", "x.abs().amax(dim=(1, 2)"),
-        # the columns are put back before the product
+        # the columns are rescaled before the product
         "scale-of-columns-of-x": (
             *("x.abs().amax(dim=-1", "x.abs().amax(dim=1"),
             *(" * x_scale", "", "(x / x_scale).round()", "(x / x_scale).round() * x_scale"),
@@ -306,7 +306,7 @@ def find_the_bug(follow) -> Message:
     return same_function(follow, followed, inputs, mistakes=BEAM_MISTAKES, trials=Trials(5))
 
 
-# ---------------------------------------------------------------------------- unequal shares
+# ---------------------------------------------------------------------------- unequal batches
 
 
 def factors(sizes: list[int]) -> Tensor:

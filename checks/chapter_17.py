@@ -71,7 +71,7 @@ OVERLAP_MISTAKES = patches(
             *("b[..., 2:]", "(b[..., :2] + b[..., 2:])"),
         ),
         "edges-read-as-middles": (f"shared / {UNION}", "box_iou(a, b)"),
-        # as the edges of old data sets are meant: the last pixel belongs to the box
+        # as in old data sets: the last pixel belongs to the box
         "one-pixel-more": (
             *("a[..., 2:]", "(a[..., 2:] + 1)"),
             *("b[..., 2:]", "(b[..., 2:] + 1)"),
@@ -82,7 +82,7 @@ OVERLAP_MISTAKES = patches(
 
 
 def some_edges(case: Case, axes: str) -> Tensor:
-    """Boxes by their edges; some apart in one direction, some in both, some on each other."""
+    """Boxes by their edges; some apart in one direction, some in both, some overlapping."""
     start = 3 * torch.rand(case.shape(f"{axes} 2"), generator=case.generator, dtype=case.dtype)
     sides = torch.rand(case.shape(f"{axes} 2"), generator=case.generator, dtype=case.dtype)
     return torch.cat([start, start + 0.3 + 2 * sides], dim=-1)
@@ -204,7 +204,7 @@ def what_each_should_have_said(class_loss_answer) -> Message:
 
 
 def some_boxes(case: Case, number: int) -> Tensor:
-    """Boxes (number, 4), middle and size, that crowd around a few places."""
+    """Boxes (number, 4), centre and size, clustered around a few points."""
     around = torch.rand(2, 2, generator=case.generator, dtype=case.dtype)
     which = torch.randint(2, (number,), generator=case.generator)
     middle = around[which] + 0.08 * torch.randn(
@@ -251,7 +251,7 @@ def find_the_bug(hits_answer) -> Message:
     def inputs(case: Case) -> tuple:
         boxes = some_boxes(case, 7 + case.random.randrange(3))
         places = torch.cat([0.3 * some_boxes(case, 3) + 0.7 * boxes[:3], boxes[-1:]])
-        # the last place overlaps the last box by exactly 1
+        # the IoU of the last object and the last box is exactly 1
         return boxes, places, case.random.choice([0.3, 0.4, 0.6, 1.0])
 
     return same_function(
@@ -291,7 +291,7 @@ def what_others_need(suppress_answer) -> Message:
     def inputs(case: Case) -> tuple:
         number = 8 + case.random.randrange(4)
         boxes = some_boxes(case, number)
-        boxes[0] = boxes[-1]  # overlaps it by exactly 1
+        boxes[0] = boxes[-1]  # their IoU is exactly 1
         sure = torch.rand(number, generator=case.generator, dtype=case.dtype)
         return boxes, sure, case.random.choice([0.35, 0.6, 1.0])
 

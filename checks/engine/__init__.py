@@ -1,1 +1,1 @@
-"""What the checks of all chapters share: running an answer, comparing, judging, saying why."""
+"""What the checks of all chapters use: running an answer, comparing, judging, explaining."""

@@ -20,9 +20,9 @@ KINDS: dict[str, type[Carried]] = {}
 
 
 class Carried:
-    """A mode around an answer that goes along when the answer runs in another process.
+    """A mode around an answer that also applies when the answer runs in another process.
 
-    There another one of its kind is entered, and what that one saw is told here.
+    There a mode of the same kind is entered, and this one is given what that one saw.
     """
 
     def __init_subclass__(cls) -> None:
@@ -30,12 +30,12 @@ class Carried:
         KINDS[cls.__name__] = cls
 
     def settings(self) -> dict[str, Any]:
-        """Return as JSON values what makes another one of this kind."""
+        """Return as JSON values what creates a mode of this kind."""
         return {}
 
     @classmethod
     def again(cls, settings: dict[str, Any], tensors: list[Tensor]) -> Carried:
-        """Make another one, for a call that is given these tensors."""
+        """Create such a mode, for a call that is given these tensors."""
         return cls(**settings)
 
     def note(self) -> dict[str, Any]:
@@ -43,13 +43,13 @@ class Carried:
         return {}
 
     def take(self, note: dict[str, Any]) -> None:
-        """Add what another one saw."""
+        """Add what a mode in another process saw."""
 
     def kept(self) -> Any:
-        """Return what it saw so far: what happens on the way to another process is not meant."""
+        """Return what it saw so far: calls on the way to another process do not count."""
 
     def restore(self, kept: Any) -> None:
-        """Forget what it saw since."""
+        """Forget what it saw since then."""
 
     def __enter__(self):
         ACTIVE.append(self)
@@ -61,9 +61,9 @@ class Carried:
 
 
 class Beneath(TorchDispatchMode):
-    """Count what runs in the end, for answers that go round torch's interception.
+    """Count what runs in the end, for answers that bypass torch's interception.
 
-    Such are torch.ops.aten, a traced function, and a call that does a softmax on its way.
+    Examples are torch.ops.aten, a traced function, and a call that does a softmax internally.
     """
 
     def __init__(self, called: Counter[str]):
@@ -72,7 +72,7 @@ class Beneath(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        # Otherwise torch loads its compiler at the first operation: two seconds, for nothing.
+        # Otherwise torch loads its compiler at the first operation: two needless seconds.
         return False
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
@@ -81,7 +81,7 @@ class Beneath(TorchDispatchMode):
 
 
 class TooLong(BaseException):
-    """More operations than somebody wants to count; no `except Exception` may stop it."""
+    """Too many operations to count; no `except Exception` may stop it."""
 
 
 class CallTracer(Carried, TorchFunctionMode):
@@ -133,7 +133,7 @@ class CallTracer(Carried, TorchFunctionMode):
     def __torch_function__(self, func, types, args=(), kwargs=None):
         name = getattr(func, "__name__", "").removeprefix("special_").removeprefix("linalg_")
         self.called[name] += 1
-        self.operations += name != "__get__"  # x.shape is no operation
+        self.operations += name != "__get__"  # x.shape is not an operation
         if self.operations > self.most:
             raise TooLong
         return func(*args, **(kwargs or {}))

@@ -1,4 +1,4 @@
-"""Call what a student wrote: the one place where it may raise."""
+"""Call what a student wrote: only here may it raise."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def attempt(call: Callable, *args: Any, **options: Any) -> Any:
     Args:
         call: what is called.
         args: with these arguments.
-        options: and these by name.
+        options: and these named arguments.
 
     Raises:
         Crashed: it raised something, or left the program.
@@ -94,7 +94,7 @@ def parameters_of(function: Callable) -> list[str]:
 
 
 def names_of(answer: Callable, reference: Callable) -> list[str]:
-    """Return the names of the arguments: the answer's own, where it has as many.
+    """Return the names of the arguments: the answer's own, if their number is right.
 
     Args:
         answer: the student's function.

@@ -17,7 +17,7 @@ LARGE = range(21, 40)  # for counting calls: a loop over any axis makes many mor
 
 
 def _salted(seed: int) -> int:
-    """Return a seed that nobody knows who does not know the salt."""
+    """Return a seed that cannot be guessed without the salt."""
     salt = conditions().salt
     if not salt:
         return seed
@@ -35,7 +35,7 @@ class Case:
         seed: decides the sizes and the numbers.
         dtype: of the numbers.
         large: draws sizes of 21 and more instead of 2 to 9.
-        values: another seed for the numbers alone, the sizes stay.
+        values: a different seed for the numbers; the sizes stay.
         ones: gives every axis the size 1.
     """
 
@@ -74,9 +74,9 @@ class Case:
         return torch.randn(self.shape(axes), generator=self.generator, dtype=self.dtype)
 
     def bools(self, axes: str, share: float = 0.5) -> Tensor:
-        """Return True in about the given share of places."""
+        """Return True in about the given fraction of elements."""
         return torch.rand(self.shape(axes), generator=self.generator) < share
 
     def integers(self, axes: str, low: int, high: int) -> Tensor:
-        """Return whole numbers from low up to, not including, high."""
+        """Return integers from low up to, not including, high."""
         return torch.randint(low, high, self.shape(axes), generator=self.generator)

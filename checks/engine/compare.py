@@ -14,9 +14,9 @@ from checks.engine.answer import ADDRESS
 from checks.engine.message import Message, message
 
 RESULT = Message("the-result")
-# In double precision another order of the same steps differs by about 1e-15 per step.
+# In double precision a different order of the same steps differs by about 1e-15 per step.
 TOLERANCE = {torch.float64: 1e-8, torch.float32: 1e-4}
-INTEGERS = (torch.int8, torch.int16, torch.int32)  # as good as int64, where integers are asked for
+INTEGERS = (torch.int8, torch.int16, torch.int32)  # as good as int64, where integers are expected
 
 
 def difference(got: Any, want: Any, name: Message | str = RESULT) -> Message | None:
@@ -24,7 +24,7 @@ def difference(got: Any, want: Any, name: Message | str = RESULT) -> Message | N
 
     Args:
         got: the result of an answer.
-        want: the right one: a tensor, a number, a truth value, a text, or a tuple of those.
+        want: the right one: a tensor, a number, a boolean, a string, or a tuple of those.
         name: how to call it: a message, or a name of the code.
     """
     if _held_alone(got, want):
@@ -63,7 +63,7 @@ def _held_alone(got: Any, want: Any) -> bool:
 
 def _tensors(got: Any, want: Tensor, name: Message | str) -> Message | None:
     shape = tuple(want.shape)
-    if type(got) not in (Tensor, nn.Parameter):  # not isinstance: a subclass may lie
+    if type(got) not in (Tensor, nn.Parameter):  # not isinstance: a subclass may pretend
         return message("is-no-tensor", name=name, got=kind(got), shape=shape)
     if got.is_nested or got.layout != want.layout:
         return message("is-sparse", name=name)
@@ -106,7 +106,7 @@ def shown(value: Any) -> Message | str:
 
 
 def bare(value: Any) -> Any:
-    """Take the number out of a tensor or array of one number; everything else stays what it is."""
+    """Take the number out of a tensor or array of one number; everything else stays unchanged."""
     one = isinstance(value, Tensor | np.ndarray | np.generic) and np.prod(value.shape) == 1
     return value.item() if one else value
 
@@ -131,7 +131,7 @@ def tensors(values: Any) -> Iterator[Tensor]:
 
 
 def copied(values: Any, requires_grad: bool = False) -> Any:
-    """Copy the tensors in nested tuples, lists and dicts, and sets; the rest stays what it is."""
+    """Copy the tensors in nested tuples, lists and dicts, and sets; the rest stays unchanged."""
     if isinstance(values, Tensor):
         copy = values.detach().clone()
         return copy.requires_grad_(requires_grad and copy.is_floating_point())
@@ -147,7 +147,7 @@ def same_plain(one: Any, other: Any) -> bool:
 
     Args:
         one: any value.
-        other: any value; what is no container, number or text counts as the same.
+        other: any value; anything but a container, number or text counts as the same.
     """
     if isinstance(one, tuple | list) and isinstance(other, tuple | list):
         return len(one) == len(other) and all(map(same_plain, one, other))
@@ -166,7 +166,7 @@ def _aloud(name: str, value: Any) -> Message:
     if isinstance(value, Tensor):
         return message("input-tensor", name=name, shape=tuple(value.shape))
     if isinstance(value, nn.Module):
-        # The check's own modules say in words what they are: nobody has seen their classes.
+        # The check's own modules describe themselves: students do not know their classes.
         said = getattr(type(value), "said", None)
         kind = message(said) if isinstance(said, str) else type(value).__name__
         return message("input-module", name=name, kind=kind)

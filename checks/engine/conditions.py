@@ -15,7 +15,7 @@ class Conditions:
     """How answers are judged; a notebook uses the defaults.
 
     Args:
-        salt: seed of cases that nobody has seen; "" for the cases of the notebook.
+        salt: seed of secret cases; "" for the cases of the notebook.
         remarks: collects what an answer does on its way, where the answer runs in another process
             whose reports prove nothing; None raises it.
     """
@@ -35,7 +35,7 @@ def conditions() -> Conditions:
 
 @contextmanager
 def under(chosen: Conditions) -> Iterator[None]:
-    """Judge inside under these conditions.
+    """Judge under these conditions inside the block.
 
     Args:
         chosen: by a grader.

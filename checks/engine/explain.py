@@ -19,7 +19,7 @@ from checks.engine.message import Message, as_message, message
 # A cause, and the wrong version that it leads to, or several.
 Mistakes = Mapping[Message | str, Callable | Sequence[Callable]]
 Versions = Sequence[tuple[Message, Callable]]
-DISCRETE_CASES = 9  # further inputs for results that agree by chance: integers, booleans, texts
+DISCRETE_CASES = 9  # further inputs for results that agree by chance: integers, booleans, strings
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def result(function: Callable, args: tuple[Any, ...]) -> Any:
 def _same(got: Any, other: Callable, args: tuple[Any, ...]) -> bool:
     try:
         return difference(got, result(other, args)) is None
-    except Crashed:  # a mistake may need sizes that this case has not
+    except Crashed:  # a mistake may need sizes that this case lacks
         return False
 
 
@@ -99,7 +99,7 @@ def first_cause(*finders: Callable[[], Message | None]) -> Message | None:
 
 
 def by_mistake(failure: Failure, mistakes: Versions) -> Message | None:
-    """Name the mistake that gives what the answer gives in every case."""
+    """Identify the mistake that gives the result of the answer in every case."""
     return next((cause for cause, wrong in mistakes if failure.gives(wrong)), None)
 
 
@@ -120,7 +120,7 @@ def versions(mistakes: Mistakes | None) -> list[tuple[Message, Callable]]:
 
 
 def by_return(failure: Failure) -> Message | None:
-    """Name the argument that comes back as it went in."""
+    """Name the argument that is returned unchanged."""
     for place, name in enumerate(names_of(failure.answer, failure.reference)):
         if place < len(failure.failed) and failure.gives(lambda *args, p=place: args[p]):
             return message("returns-argument", name=name)
@@ -128,14 +128,14 @@ def by_return(failure: Failure) -> Message | None:
 
 
 def by_influence(failure: Failure) -> Message | None:
-    """Name an argument whose numbers change nothing in the result, and should."""
+    """Name an argument whose values do not affect the result, but should."""
     number = DISCRETE_CASES if failure.discrete else 1
     one, *others = (failure.inputs(Case(0, values=100 + n)) for n in range(number + 1))
     if any(t.isnan().any() for t in tensors((result(failure.answer, one),))):
         return None
 
     def changed(function: Callable, *places: int) -> int:
-        """Count the inputs that change the result when only these places are changed."""
+        """Count the inputs that change the result when only these arguments are changed."""
         first = result(function, one)
         mixed = (tuple((o if p in places else one)[p] for p in range(len(one))) for o in others)
         return sum(difference(first, result(function, args)) is not None for args in mixed)
@@ -153,13 +153,13 @@ def by_influence(failure: Failure) -> Message | None:
 
 
 def by_rounding(failure: Failure) -> Message | None:
-    """Say that the numbers agree to about six digits."""
+    """Say that the numbers agree to only about six digits."""
     right = result(failure.reference, failure.failed)
     return message("six-digits-only") if nearly(failure.results[0], right) else None
 
 
 def by_clinic(clinic: Callable[[Any], Report] | None, answer: Any) -> Message | None:
-    """Say what a tool of `attention_clinic` finds, None when it does not know.
+    """Say what a tool of `attention_clinic` finds; None when it finds no cause.
 
     Args:
         clinic: takes the answer, returns a `Report`.
@@ -206,7 +206,7 @@ def _nearly(one: Any, other: Tensor) -> bool:
 
 
 def learned(module: nn.Module) -> dict[str, nn.Parameter]:
-    """Return the parameters of a module by name; one that stands in two places has both names.
+    """Return the parameters of a module by name; one with two names is there twice.
 
     Args:
         module: a student's, or the right one.
@@ -217,7 +217,7 @@ def learned(module: nn.Module) -> dict[str, nn.Parameter]:
 def by_wrong_module(
     mistakes: Versions, built: dict[str, Any], right: nn.Module, args: tuple, got: Any
 ) -> Message | None:
-    """Name the wrong class that gives, with the same weights, what the answer gives."""
+    """Identify the wrong class that gives, with the same weights, the result of the answer."""
     for cause, mistake in mistakes:
 
         def other(*inputs: Any, mistake: Callable = mistake) -> Any:
@@ -231,7 +231,7 @@ def by_wrong_module(
 
 
 def by_sharing(module: nn.Module, names: Iterable[str]) -> Message | None:
-    """Say which two of the parameters that a module needs are one and the same."""
+    """Say which two of the parameters that a module needs are the same one."""
     own, first = learned(module), {}
     for name in names:
         other = first.setdefault(id(own[name]), name)
@@ -241,7 +241,7 @@ def by_sharing(module: nn.Module, names: Iterable[str]) -> Message | None:
 
 
 def by_weights(module: nn.Module, right: nn.Module, args: tuple) -> Message | None:
-    """Name a parameter that changes nothing in the result of a module, and should."""
+    """Name a parameter that does not affect the result of a module, but should."""
     for name in learned(right):
         if not _matters(module, name, args) and _matters(right, name, args):
             return message("changes-nothing", name=name)

@@ -24,13 +24,13 @@ from checks.engine.shortcuts import Inputs, Loops, Shortcuts, allowed, check_loo
 
 @dataclass(frozen=True)
 class Trials:
-    """With which inputs a function is tried.
+    """The inputs with which a function is tried.
 
     Args:
         number: of sizes; the last one runs in single precision.
         ones: whether to try axes of size 1 as well.
-        counted: other inputs with which loops are looked for, where the usual ones would not fit
-            into memory: each letter is 21 or more there.
+        counted: different inputs for finding loops, where the usual ones would not fit into
+            memory: each letter is 21 or more there.
     """
 
     number: int = 4
@@ -57,13 +57,13 @@ def same_function(
         answer: the student's function.
         reference: the right one.
         inputs: makes the arguments of one call from a `Case`.
-        mistakes: tempting wrong versions by their cause. The one that gives what the answer gives
-            is named.
+        mistakes: tempting wrong versions by their cause. The one with the result of the answer is
+            named.
         clinic: examines a wrong answer with one of the tools of `attention_clinic`.
         forbidden: names of functions that the answer may not call, and what to do instead.
-        loops: "asked" when the loop is what the exercise asks for, "forbidden" when the answer
+        loops: "asked" when the exercise requires the loop, "forbidden" when the answer
             may not loop over an axis, "free" when both are right.
-        gradients: whether to compare the gradients of all inputs, too.
+        gradients: whether to also compare the gradients of all inputs.
         trials: how many sizes, and which.
 
     Returns:
@@ -71,7 +71,7 @@ def same_function(
 
     Raises:
         NotYet: the stub.
-        Wrong: anything else than the right function.
+        Wrong: anything but the right function.
     """
     written(answer)
     if not callable(answer):
@@ -121,7 +121,7 @@ def _causes(
     failed: tuple,
     after: tuple,
 ) -> Message | None:
-    """Say why an answer gives another result for the arguments `failed`."""
+    """Say why an answer gives a different result for the arguments `failed`."""
     failure = explain.Failure(answer, reference, inputs, failed)
     return explain.first_cause(
         partial(explain.by_mistake, failure, mistakes),

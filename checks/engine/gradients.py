@@ -33,7 +33,7 @@ def same_gradients(
         parameters: by name, the answer's and the right one.
 
     Raises:
-        Wrong: one does not reach an input, or is another number.
+        Wrong: a gradient does not reach an input, or differs.
     """
     pairs = parameters or {}
     labels = [
@@ -54,7 +54,7 @@ def same_gradients(
 def gradients_of(
     answer: Callable, args: tuple[Any, ...], parameters: Sequence[Tensor] = ()
 ) -> list[Tensor | None]:
-    """Return the gradients of a fixed mix of all results, for inputs and parameters.
+    """Return the gradients of a fixed weighted sum of all results, for inputs and parameters.
 
     Args:
         answer: the function or module.
@@ -86,7 +86,7 @@ CUTS = ("detach", "detach_", "item", "tolist")
 
 
 def _cut(answer: Callable, args: tuple[Any, ...]) -> Message | None:
-    """Name what the answer calls on the way, and what no gradient passes through."""
+    """Name a function that the answer calls and that no gradient passes through."""
     with CallTracer() as tracer:
         attempt(answer, *copied(args, requires_grad=True))
     called = [name for name in CUTS if tracer.called[name]]

@@ -23,7 +23,7 @@ def same_shape(guess: Any, shape: Sequence[int], letters: str) -> Message:
 
     Raises:
         NotYet: `...`.
-        Wrong: anything else than the shape.
+        Wrong: anything but the shape.
     """
     written(guess)
     names = letters.split()
@@ -56,12 +56,12 @@ def same_number(
         value: what the student wrote or measured: a number, or a tensor of one number.
         want: the right number.
         margin: largest difference that counts as right.
-        what: what the number says, such as "the variance of the scores".
+        what: what the number is, such as "the variance of the scores".
         known: tempting wrong numbers and what is wrong with them.
 
     Raises:
         NotYet: `...`.
-        Wrong: no number, or one outside the margin.
+        Wrong: not a number, or one outside the margin.
     """
     written(value)
     what, known = as_message(what), {n: as_message(c) for n, c in (known or {}).items()}
@@ -81,7 +81,7 @@ def same_number(
 
 
 def too_far(got: float, want: float) -> Message:
-    """Say on which side of the right number a wrong one lies.
+    """Say on which side of the right number a wrong one is.
 
     Args:
         got: the wrong number.

@@ -1,8 +1,8 @@
 """The sentences of the checks by language, read from gettext catalogues.
 
-A language is a file, locale/<name>/LC_MESSAGES/checks.po: its message ids are ours, and what it
-lacks is said in English. A form changes how a parameter is said: `{shape:shape}` is (2, 3),
-`{names:and}` joins a list, `{count:axis|axes}` counts.
+A language is a file, locale/<name>/LC_MESSAGES/checks.po: its message ids are ours, and
+messages that it lacks are in English. A form changes how a parameter is written: `{shape:shape}`
+is (2, 3), `{names:and}` joins a list, `{count:axis|axes}` counts.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ LANGUAGES: dict[str, Language] = {}  # those that were read
 
 
 def language(name: str) -> Language:
-    """Return a language, read when it is first asked for.
+    """Return a language, read on first use.
 
     Args:
         name: such as "en".

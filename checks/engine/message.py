@@ -1,4 +1,4 @@
-"""What a check says, as data: an id and parameters. A language makes the sentence of them."""
+"""What a check says, as data: an id and parameters. A language turns them into a sentence."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def message(id: str, /, **params: Any) -> Message:
         params: by name, as the sentence calls them.
 
     Raises:
-        ValueError: no English sentence has this id, or it asks for other parameters.
+        ValueError: no English sentence has this id, or it takes different parameters.
     """
     sentences = language(ENGLISH).sentences
     if id not in sentences:
@@ -93,13 +93,13 @@ def message(id: str, /, **params: Any) -> Message:
 
 
 def as_message(said: Message | str) -> Message:
-    """Return a message as it is, and the message of an id that takes no parameters.
+    """Return a message unchanged, or the message of an id that takes no parameters.
 
     Args:
         said: a message or an id.
 
     Raises:
-        ValueError: no English sentence has this id, or it asks for parameters.
+        ValueError: no English sentence has this id, or it takes parameters.
     """
     if isinstance(said, Message):
         return said

@@ -26,7 +26,7 @@ from checks.engine.shortcuts import Inputs, Shortcuts, allowed
 def randomise(module: nn.Module, seed: int = 0) -> nn.Module:
     """Give every parameter random numbers: no bias stays 0, no LayerNorm weight stays 1.
 
-    The clinic has a function like it, because it shares no code with the course.
+    The clinic has a similar function, because it uses no code of the course.
 
     Args:
         module: changed in place; keeps its dtype.
@@ -73,7 +73,7 @@ def same_module(
 
     Raises:
         NotYet: the stub.
-        Wrong: anything else than the right class.
+        Wrong: anything but the right class.
     """
     written(answer)
     if not (isinstance(answer, type) and issubclass(answer, nn.Module)):
@@ -104,7 +104,7 @@ def _same_results(
 ) -> CallTracer:
     """Compare the results with the same weights; return what the module called."""
     names = parameters_of(right)[: len(args)]
-    module.load_state_dict(right.state_dict(), strict=False)  # buffers of its own may stay
+    module.load_state_dict(right.state_dict(), strict=False)  # its own buffers may stay
     given = copied(args)
     with CallTracer() as tracer:
         got = run(module, given, names)
@@ -126,7 +126,7 @@ def _causes(
     module: nn.Module,
     got: Any,
 ) -> Message | None:
-    """Say why a module gives another result."""
+    """Say why a module gives a different result."""
     return explain.first_cause(
         partial(explain.by_sharing, module, learned(right)),
         partial(explain.by_wrong_module, mistakes, built, right, args, got),
@@ -136,7 +136,7 @@ def _causes(
 
 
 def _same_learning(module: nn.Module, right: nn.Module, args: tuple, names: Sequence[str]) -> None:
-    """See that each parameter is one of its own, and learns what the right one learns."""
+    """Check that each parameter is separate, and learns what the right one learns."""
     own, rights = learned(module), learned(right)
     if shared := explain.by_sharing(module, rights):
         raise Wrong(message("right-but", what=shared))
@@ -181,8 +181,8 @@ def _same_parameters(module: nn.Module, right: nn.Module) -> None:
 def _missing(module: nn.Module, name: str, own: list[str]) -> Message:
     """Say why a parameter is not there.
 
-    It may lie in a list of Python, in a layer without bias, in a stack that is too short, in a
-    variable of __init__ instead of the module, or under another name.
+    It may be in a Python list, in a layer without bias, in a stack that is too short, in a
+    variable of __init__ instead of the module, or have a different name.
     """
     said = {"kind": type(module).__name__, "name": name}
     (first, *_), (part, _, last) = name.split("."), name.rpartition(".")
@@ -205,6 +205,6 @@ def _missing(module: nn.Module, name: str, own: list[str]) -> Message:
 
 
 def _variables(function: Callable) -> tuple[str, ...]:
-    """The names of a function's own variables; none of one that was written in C."""
+    """The names of a function's local variables; none if it was written in C."""
     code = getattr(function, "__code__", None)
     return code.co_varnames if code else ()

@@ -1,4 +1,4 @@
-"""Wrong versions of a reference, each written as what differs in its source."""
+"""Wrong versions of a reference, each written as a change of its source."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _number = count()
 
 
 class Patched:
-    """A reference with another source; compiled when it is first called.
+    """A reference with a changed source; compiled when it is first called.
 
     Args:
         reference: the right function or class, defined at the top of a file.

@@ -1,6 +1,6 @@
 """The private names of torch that checks and grading use: a new torch may lack one.
 
-`tests/test_course/test_private_names.py` says which, and that no other file uses another.
+`tests/test_course/test_private_names.py` checks that no other file uses more of them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import torch
 NAMES = {
     # sees every operation that runs: counts loops, finds forbidden calls
     "TorchDispatchMode": "torch.utils._python_dispatch.TorchDispatchMode",
-    # what torch.set_default_device leaves behind
+    # what torch.set_default_device leaves
     "DeviceContext": "torch.utils._device.DeviceContext",
     # functions of torch that were intercepted and not given back
     "function_modes": "torch.overrides._get_current_function_mode_stack",
@@ -25,12 +25,12 @@ NAMES = {
 
 
 def find(name: str) -> Any:
-    """Returns what torch calls so.
+    """Return what has this name in torch.
 
     Args:
         name: one of `NAMES`.
     Raises:
-        ImportError: this version of torch has no such thing.
+        ImportError: this version of torch lacks it.
     """
     path = NAMES[name]
     try:

@@ -13,7 +13,7 @@ from checks.engine.call_tracer import Carried
 from checks.engine.compare import tensors
 from checks.engine.private import TorchDispatchMode
 
-MOST_NOTED = 10_000  # results that are told to another process
+MOST_NOTED = 10_000  # results that are sent to another process
 
 
 class Results(Carried, TorchFunctionMode):
@@ -24,7 +24,7 @@ class Results(Carried, TorchFunctionMode):
     >>> results.largest, results.made
 
     Args:
-        but: tensors of which views are not noted, such as the parameters of a model.
+        but: tensors whose views are not noted, such as the parameters of a model.
     """
 
     def __init__(self, but: Iterable[Tensor] = ()):
@@ -66,7 +66,7 @@ class Tables(Carried, TorchDispatchMode):
 
     Args:
         size: a table with more rows or columns is noted.
-        narrow: what is not wider is no table.
+        narrow: only a wider tensor counts as a table.
     """
 
     def __init__(self, size: int, narrow: int):
@@ -76,7 +76,7 @@ class Tables(Carried, TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        # Otherwise torch loads its compiler at the first operation: two seconds, for nothing.
+        # Otherwise torch loads its compiler at the first operation: two needless seconds.
         return False
 
     def settings(self) -> dict[str, Any]:

@@ -57,7 +57,7 @@ def allowed(
     answer: Callable | None = None,
     reference: Callable | None = None,
 ) -> None:
-    """See that an answer called nothing that does the exercise for it.
+    """Check that an answer called nothing that does the exercise for it.
 
     Args:
         tracer: what it called.
@@ -79,7 +79,7 @@ def allowed(
 
 
 def check_loops(answer: Callable, inputs: Inputs, loops: Loops) -> None:
-    """See whether an answer takes more steps for larger inputs.
+    """Check whether an answer takes more steps for larger inputs.
 
     Args:
         answer: the student's function.
@@ -87,7 +87,7 @@ def check_loops(answer: Callable, inputs: Inputs, loops: Loops) -> None:
         loops: whether it must loop, may not, or may.
 
     Raises:
-        Wrong: it loops and may not, or does not and must.
+        Wrong: it loops but may not, or does not but must.
     """
     if loops == "free":
         return

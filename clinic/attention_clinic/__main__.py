@@ -5,9 +5,9 @@
     python -m attention_clinic check path/to/model.py "path/to/other.py:Net(64, 8)" --github
 
 The first two build one class with its arguments and examine it as `diagnose` does. `check` examines
-every model of the places as `diagnose_model` does, and imports nothing else; of a folder, every
-file that derives a class. The exit status is 0 for healthy, 1 for buggy or unexplained, 2 for a
-call that does not work, or names what could not be examined.
+every model of the given files as `diagnose_model` does, and imports nothing else; of a folder,
+every file that derives a class. The exit status is 0 for healthy, 1 for buggy or unexplained, 2
+for a call that does not work, or that names what could not be examined.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def examined(arguments: Sequence[str]) -> int:
     values = {"nargs": "*", "default": [], "metavar": "VALUE"}
     add("--args", **values, help="for the constructor: 512 dropout=0.1")
     given = parser.parse_args(arguments)
-    with redirect_stdout(sys.stderr):  # what the user's own code prints is not part of a report
+    with redirect_stdout(sys.stderr):  # output of the user's code is not part of a report
         module = loaded(given.target, given.args)
         report = diagnose(module, given.num_heads, causal=given.causal)
     print(json.dumps({"target": given.target, **report.data()}, indent=2) if given.json else report)
@@ -176,7 +176,7 @@ def imported(place: str) -> Any:
         module = sys.modules[name] = importlib.util.module_from_spec(spec)  # pickle looks there
         spec.loader.exec_module(module)
         return module
-    except (Exception, SystemExit) as error:  # of a stranger's file: it is refused
+    except (Exception, SystemExit) as error:  # of the user's file: it is refused
         raise ValueError(
             f"attention_clinic: {place} must be a file or module that can be imported, got "
             f"{type(error).__name__}: {error}. Import it by itself first."
@@ -291,7 +291,7 @@ def _relative(file: Path) -> str:
 
 @contextmanager
 def _isolated() -> Iterator[None]:
-    """Forget what a place imports: the next one may have other files of the same names."""
+    """Forget what a place imports: the next may have different files of the same names."""
     paths, before = list(sys.path), {*sys.modules}
     try:
         yield

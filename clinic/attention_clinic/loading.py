@@ -1,4 +1,4 @@
-"""`diagnose_loading`: weights that fit by shape and give another result than their own model."""
+"""`diagnose_loading`: weights that fit by shape, but give a different result than their model."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def diagnose_loading(
 
     Args:
         mine: the model that holds the weights; stays as it is. Or a function that makes it from
-            theirs: then all weights of theirs are made random first, so that no bug hides.
+            theirs: then all of their weights are made random first, so that no bug hides.
         theirs: the model that they come from, a function of the inputs, or its result on `inputs`.
         inputs: what both take; None tries ids, then images, then tokens.
         call: call(mine, inputs) -> result, any shape; None is mine(inputs).
@@ -165,7 +165,7 @@ class Comparison:
         return gap if gap <= self.limit else None
 
     def report(self, made_random: bool) -> Report:
-        """Compare, and report what was found; `made_random` are all weights of theirs."""
+        """Compare, and report what was found; `made_random` are all of their weights."""
         shape = tuple(self.inputs.shape) if isinstance(self.inputs, Tensor) else "as given"
         checked = [f"the results of both, inputs {shape}"]
         checked += ["all weights of theirs made random before they were loaded"] * made_random

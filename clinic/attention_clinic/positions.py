@@ -51,7 +51,7 @@ def diagnose_positions(
         A `Report`: print it, or read `healthy` and `explanations`.
 
     Raises:
-        ValueError: a table of another rank, a base of 1 or less, or a module that does not run.
+        ValueError: a table of a different rank, a base of 1 or less, or a module that does not run.
     """
     if isinstance(base, bool) or not isinstance(base, int | float) or not base > 1:
         raise ValueError(f"{WHERE}: base must be above 1, got {base=}. The paper takes 10000.")

@@ -27,9 +27,9 @@ class Bug:
         words: what the code does, as the rest of a sentence.
         fix: what to write instead, one sentence.
         chapter: the chapter that explains it, two digits.
-        threads: where it happened, as owner/repository#number or another place.
+        threads: where it happened, as owner/repository#number or a link.
         seen: the evidence for a bug that the output does not show; "" for all others.
-        once: what must be fixed before the output can be compared; "" for nothing.
+        once: what must be fixed before the output can be compared; "" if nothing.
     """
 
     id: str
@@ -94,8 +94,8 @@ class Report:
             same output and cannot be told apart.
         failing: properties that do not hold; tested when there is no explanation.
         checked: what was compared.
-        untried: inputs that could have been tried and were not.
-        remarks: facts that are a mistake in other places and not here.
+        untried: inputs that could have been tried, but were not.
+        remarks: facts that are mistakes elsewhere, but not here.
         variants: correct differences from the attention of the original Transformer.
         program: steps and values that were read off a run of an attention, () for none.
         tolerance: the largest difference that counts as equal.

@@ -167,7 +167,7 @@ def test_the_notes_know_the_answers_and_the_mistakes(chapter: Chapter) -> None:
 def test_the_reasons_are_those_of_the_checks() -> None:
     found = reasons_of(course()["03"])
     assert "the softmax runs over the heads" in found["03.2"]
-    assert "the scores are divided by d, not by its square root" in found["03.3"]
+    assert "the scores are divided by d; divide them by its square root" in found["03.3"]
     assert "the softmax runs over the heads" not in found["03.3"]
     all_of_them = [reasons_of(chapter).values() for chapter in course().chapters]
     said = [reason for of_one in all_of_them for reasons in of_one for reason in reasons]

@@ -138,7 +138,7 @@ def softmax(scores):
     ("code", "said"),
     [
         ("softmax = lambda s: s.exp() / s.exp().sum(-2, keepdim=True)", "runs over the queries"),
-        (RIGHT.replace("return", "return 0 *"), "same for every input"),
+        (RIGHT.replace("return", "return 0 *"), "same result for every input"),
         (RIGHT.replace("return powers", "return powers.detach()"), "gradient"),
         ("def softmax(scores):\n    raise ValueError('no idea')", "raises ValueError: no idea"),
         ("def softmax(scores):\n    return None", "returns None"),

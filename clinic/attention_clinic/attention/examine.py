@@ -100,8 +100,8 @@ def _check_shape(trial: Trial, x: Tensor, y: Tensor) -> None:
     stated = next((v for v in values if type(v) is int), trial.h)
     if stated != trial.h and trial.e % trial.h:
         raise ValueError(
-            f"diagnose: num_heads must divide the width of a token, got num_heads={trial.h} and "
-            f"embed_dim={trial.e}. The module has {stated}: pass num_heads={stated}."
+            f"diagnose: num_heads must divide the embedding dimension, got num_heads={trial.h} "
+            f"and embed_dim={trial.e}. The module has {stated}: pass num_heads={stated}."
         )
 
 

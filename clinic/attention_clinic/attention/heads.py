@@ -22,7 +22,7 @@ def _rows_of(run: Run, ids: Tensor, b: int) -> Rows | None:
     count, sample, whole = ids.shape[1], run.sample[ids], _by_token(run, ids, b)
     if whole is None or varies(sample, 1) or varies(sample, 2):
         return None
-    rank = torch.full((run.tape.count,), -1)  # the place of a number among those of its token
+    rank = torch.full((run.tape.count,), -1)  # the index of a number among those of its token
     rank[whole] = torch.arange(whole.shape[-1]).expand_as(whole)
     sides = [(0, count)] if run.context is None else [(0, run.context[0]), run.context]
     for first in (first for first, size in sides if size == count):

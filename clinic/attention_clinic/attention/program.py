@@ -61,9 +61,9 @@ class Program:
     Names of bugs and variants, and of what is not there, are "" for the correct way.
     """
 
-    h: int  # heads, as asked
-    e: int  # width of a token, as asked
-    d: int  # width of a head, as built
+    h: int  # heads, as given
+    e: int  # embedding dimension, as given
+    d: int  # head dimension, as built
     sizes: tuple[int, int, int, int]  # b, h, i, j as built
     causal: bool | None = None  # whether it must be causal; None accepts both
     asked: dict[str, Any] = field(default_factory=dict)  # options of the caller, such as out_proj
@@ -109,7 +109,7 @@ class Program:
 
     @property
     def own_dim(self) -> int:
-        """The width of a head that the scores should be divided by the root of."""
+        """The head dimension; the scores should be divided by its root."""
         narrow = self.d // self.h
         wide = self.split == "heads-not-split"
         return narrow if wide and math.isclose(self.factor, narrow**-0.5, rel_tol=1e-5) else self.d

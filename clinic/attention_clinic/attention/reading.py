@@ -29,7 +29,7 @@ class Op:
     """One elementwise operation between scores and weights."""
 
     name: str
-    main: int  # the place of the scores among its arguments
+    main: int  # the index of the scores among its arguments
     args: list[object]  # numbers, and ids laid out like the weights; None for the scores
 
 

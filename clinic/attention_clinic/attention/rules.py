@@ -35,7 +35,7 @@ class Judgement:
     program: Program | None = None  # of an attention
     found: list[Finding] = field(default_factory=list)  # in the order of the steps
     variants: list[str] = field(default_factory=list)  # correct differences from the original
-    remarks: list[Finding] = field(default_factory=list)  # bugs that may be meant
+    remarks: list[Finding] = field(default_factory=list)  # bugs that may be intended
     forms: dict[str, Form] = field(default_factory=dict)  # of each step of an attention
     words: tuple[str, ...] = ()  # what was checked of a block
     difference: float = 0.0  # the largest one of the program's numbers from the module's
@@ -125,7 +125,7 @@ def _holds_scale(trial: Trial, p: Program) -> bool:
 
 
 def _numbers(trial: Trial) -> Iterator[float]:
-    """Yield the numbers that the module holds and its code names, of which one may be a base."""
+    """Yield the numbers that the module holds and its code names; one may be a base."""
     for part in trial.patient.module.modules() if trial.patient.is_module else ():
         held = [vars(part), *(vars(c) for c in vars(part).values() if hasattr(c, "__dict__"))]
         numbers = [v for values in held for v in values.values()]
@@ -202,7 +202,7 @@ def _deliberate(p: Program) -> bool:
 
 
 def _more_variants(p: Program) -> list[str]:
-    """Return the variants that no form stands for: norms of queries and keys, biases."""
+    """Return the variants without a form: norms of queries and keys, biases."""
     found = ["class-attention"] * (p.sizes[2] == 1 < p.sizes[3] and not p.asked.get("crossed"))
     turn = p.turn
     if turn is not None and not turn.still:
@@ -246,7 +246,7 @@ def prove(run: Run, p: Program, judged: Judgement, tolerance: float) -> float:
             mine, theirs = mine.sort(-1).values, theirs.sort(-1).values
     seen = theirs.isfinite() & mine.isfinite()
     if p.allow is not None and seen.ndim == 3 and seen.shape[:2] == p.allow.shape[::2]:
-        seen &= p.allow.any(-1).all(1)[..., None]  # a fully masked row has a rule of its own
+        seen &= p.allow.any(-1).all(1)[..., None]  # a fully masked row has its own rule
     scale = float(theirs[seen].abs().max()) if bool(seen.any()) else 1.0
     difference = float((mine - theirs)[seen].abs().max()) if bool(seen.any()) else 0.0
     if difference > tolerance * max(1.0, scale):

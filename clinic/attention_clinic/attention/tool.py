@@ -72,24 +72,24 @@ def diagnose(
         mask: a mask to call the module with, in the shape that it takes. Bool: True = may
             attend; integers, and floats that are all 0 or 1: 1 = may attend; other floats are
             added to the scores: 0 = may attend.
-        causal: True when token i must attend to tokens 0 to i only, False when it must attend to
+        causal: True when token i must attend only to tokens 0 to i, False when it must attend to
             all; None accepts both.
         call: how to call the module: call(module, x), or call(module, x, mask), with a context
             call(module, x, context) or call(module, x, context, mask); None follows the signature
             of forward. Its result is a tensor, or begins with one.
         weights: the weights of a function, by name: {"q": ..., "k": ..., "v": ..., "out": ...}.
-        embed_dim: width of a token, e; None finds it.
+        embed_dim: embedding dimension, e; None finds it.
         size: numbers of samples and tokens, for modules that take no others.
-        out_proj: True when it must have an output layer of its own, False when that layer is
+        out_proj: True when it must have its own output layer, False when that layer is
             outside; None accepts both and makes a remark.
         true_means: what True, or 1, means in the mask, "attend" or "block"; None is "attend",
             unless the argument is named after what it blocks, such as key_padding_mask.
         context: for a cross-attention, whose keys and values come from other tokens: a tensor
-            (b, j, c), (length j, width c), a width c, or True for tokens as wide as x. Only its
-            sizes matter. None examines a self-attention.
+            (b, j, c), (length j, dimension c), a dimension c, or True for the dimension of x. Only
+            its sizes matter. None examines a self-attention.
         num_kv_heads: number of heads of keys and values, g; None finds it.
         cache: makes an empty cache of keys and values. The module is then called twice, on the
-            first tokens and on the others, with one cache; `call` gets it in the place of a mask.
+            first tokens and on the others, with one cache; `call` gets it instead of a mask.
 
     Shape:
         x        (b, n, e)

@@ -29,7 +29,7 @@ BRANCHES = (  # functions by whose results code decides what to do next
 CUTS = {"detach", "detach_", "item", "tolist", "numpy"}  # no gradient passes through them
 STEP, MISSED = 1e-4, 0.02  # of a difference quotient, and the part of it that a gradient may miss
 IN_CALLS = "seen in calls; nothing else is explained"
-# they name what is not used, or what was used in its place
+# they name what is not used, or what was used instead
 UNUSED = {
     "attention-unused", "cross-ignored", "norm-missing", "norm-shared", "out-unused",
     "parameter-unused", "part-unused", "projection-shared", "projection-unused",
@@ -118,7 +118,7 @@ class Trace(Mode):
             return
         try:
             found = torch.autograd.grad(sum(ends), starts, retain_graph=True, allow_unused=True)
-        except RuntimeError as error:  # a function without derivatives, or a stranger's own
+        except RuntimeError as error:  # a function without derivatives, or a user's own
             if "inplace operation" not in str(error):
                 raise CallFailed from error
             self.overwritten = True

@@ -26,7 +26,7 @@ from attention_clinic.capture.run import LAYERS, NONE, SEVERAL, Run
 from attention_clinic.capture.tape import TooLong, recorded
 from attention_clinic.capture.trial import Trial
 
-LARGE = 0.02  # an eps that nobody means
+LARGE = 0.02  # an eps that cannot be intended
 
 
 @dataclass
@@ -77,7 +77,7 @@ def read_once(trial: Trial, number: int, asked: Asked) -> Judgement:
 
 
 def _recorded(trial: Trial, number: int) -> Stream:
-    """Record one call and return its stream."""
+    """Record one call and return its residual stream."""
     patient = trial.patient
     b, n, j = trial.shape(number)
     x, context = trial.tokens(number, seed=51), trial.context(number, seed=151)
@@ -176,7 +176,7 @@ def _judge_feed(feed: Feed, asked: Asked, verdict: Judgement) -> None:
 
 
 def _shared(trial: Trial, stream: Stream, wiring: Wiring, size: int, verdict: Judgement) -> None:
-    """Judge weights that are used in several places."""
+    """Judge weights that are used several times."""
     weights = [half.weights for half in wiring.halves]
     layers = [weights[k : k + size] for k in range(0, len(weights), size)]
     shared = shared_layers(layers)
@@ -218,7 +218,7 @@ def same_start(trial: Trial, layers: list[list[frozenset[str]]]) -> bool:
 
 
 def last_only(trial: Trial, run: Run, parts: list[frozenset[str]]) -> bool:
-    """Return whether all layers of a list run, and the result is made by the last one alone."""
+    """Return whether all layers of a list run, but only the last one makes the result."""
     idle = set(idle_weights(trial, run))
     called = read_weights(run)
     for path, holder in trial.patient.module.named_modules() if idle else ():
@@ -272,7 +272,7 @@ def inner_run(stream: Stream, node: Node) -> Run:
 
 
 def _depends(run: Whole, events: list[int], changes: Iterable[Tensor]) -> Tensor:
-    """Return for each number which one of the changes moves it: NONE, its place, or SEVERAL."""
+    """Return for each number which one of the changes moves it: NONE, its index, or SEVERAL."""
     found = torch.full((run.tape.count,), NONE)
     before = run.values.nan_to_num(7e77)
     outs = torch.cat([run.events[m].out.flatten() for m in events])

@@ -14,7 +14,7 @@ PATTERNS = (("self", "feed"), ("self", "cross", "feed"), ("cross", "feed"))
 
 @dataclass(eq=False)
 class Half:
-    """A part and how its result joins the stream."""
+    """A part and how its result joins the residual stream."""
 
     part: Node
     chain: list[Node]  # from what it reads, through norms, to the stream before these
@@ -27,7 +27,7 @@ class Half:
 
     @property
     def norms(self) -> list[Node]:
-        """The norms between the stream and the part, the last one first."""
+        """The norms between the residual stream and the part, the last one first."""
         return self.chain[:-1]
 
 
@@ -40,7 +40,7 @@ class Wiring:
 
     @property
     def norms(self) -> list[Node]:
-        """All norms of the stream, in running order."""
+        """All norms of the residual stream, in running order."""
         found: list[Node] = []
         for half in self.halves:
             found += [*half.norms[::-1], *half.inner[::-1]]
@@ -180,7 +180,7 @@ def _residual(half: Half) -> list[Finding]:
 
 
 def _pre(wiring: Wiring) -> list[Finding] | None:
-    """Return the bugs of a pre-norm block; None if it is none."""
+    """Return the bugs of a pre-norm block; None for any other."""
     found: list[Finding] = []
     for half in wiring.halves:
         count, where = len(half.norms), WORDS[half.kind]
@@ -199,7 +199,7 @@ def _pre(wiring: Wiring) -> list[Finding] | None:
 
 
 def _post(wiring: Wiring, single: bool) -> list[Finding] | None:
-    """Return the bugs of a post-norm block; None if it is none."""
+    """Return the bugs of a post-norm block; None for any other."""
     found: list[Finding] = []
     halves = wiring.halves
     entered = halves[0].norms and (single or _inside(halves[0]))

@@ -26,7 +26,7 @@ PASSES = {"alias", "native_dropout", "nan_to_num", "detach"}
 
 @dataclass(eq=False)
 class Node:
-    """A tensor of the stream."""
+    """A tensor of the residual stream."""
 
     kind: str  # "x", "context", "sum", "norm", "scale", "shift" or "part"
     ids: Tensor  # of its numbers, (b, n, e)
@@ -112,7 +112,7 @@ def _equal(one: Any, other: Any) -> bool:
 
 
 class Stream:
-    """Reads the tree off a run.
+    """Read the tree off a run.
 
     Args:
         run: of the block.
@@ -228,7 +228,7 @@ class Stream:
         return Node("part", ids, [*own, *others], events=sorted(inside))
 
     def is_own(self, node: Node) -> bool:
-        """Return whether a node depends on the tokens, not on the context alone."""
+        """Return whether a node depends on the tokens, not only on the context."""
         return bool(self.own[node.ids[0, 0, 0]])
 
     def _gather(self, todo: list[int], inside: set[int], reads: list[Node]) -> None:

@@ -66,8 +66,8 @@ def diagnose_block(
             call(block, x, mask) or call(block, x, context, mask, context_mask); None follows the
             signature of forward.
         size: numbers of samples and tokens, for blocks that take no others.
-        embed_dim: width of a token, e; None finds it.
-        mlp_dim: width of the feed-forward that is meant; None accepts all.
+        embed_dim: embedding dimension, e; None finds it.
+        mlp_dim: the intended inner dimension of the feed-forward; None accepts all.
         num_kv_heads: number of heads of keys and values in each attention; None finds it.
         mask: of the tokens, in the shape that the block takes; True = may attend.
         context: for a decoder block: the tokens that its cross-attention attends to, as in
@@ -161,7 +161,7 @@ def masked_call(block: nn.Module, options: Options, asked: Asked) -> Options:
 
 
 def _users(run: Callable[..., Any], masks: tuple[Tensor | None, ...]) -> Callable[..., Any]:
-    """Return a call of a user with the masks in the places that it has for them."""
+    """Return a call of a user with the masks as the arguments that it has for them."""
 
     def made(block: nn.Module, x: Tensor, *context: Tensor) -> Any:
         given = [*context, *masks[: 1 + len(context)]]

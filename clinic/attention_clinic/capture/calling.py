@@ -1,7 +1,7 @@
 """Call a module on tokens: one `Way` says which argument of forward gets what.
 
-An argument is recognised by its name, as a person reads a signature. What a name does not settle is
-tried in turn.
+An argument is recognised by its name, as a person reads a signature. Arguments that a name does
+not settle are tried in turn.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ BLANKS = [Blank(shape, value) for value in (False, True, 1.0, 0.0) for shape in 
 
 
 def swapped(t: Tensor, time_first: bool) -> Tensor:
-    """Return tokens (b, n, e) as (n, b, e), and the other way round, where time comes first."""
+    """Return tokens (b, n, e) as (n, b, e), and vice versa, where time comes first."""
     return t.transpose(0, 1) if time_first and t.ndim == 3 else t
 
 

@@ -35,10 +35,10 @@ class CallFailed(Exception):
 
 
 def attempted(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Return the result of a stranger's function; an error inside it becomes `CallFailed`."""
+    """Return the result of a user's function; an error inside it becomes `CallFailed`."""
     try:
         return function(*args, **kwargs)
-    except Exception as error:  # of a stranger's code: its callers decide what it means
+    except Exception as error:  # of a user's code: its callers decide what it means
         raise CallFailed from error
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from attention_clinic.capture.module import CallFailed
 from attention_clinic.capture.tape import Event, Tape, TooLong, recorded
 
-FACTORS = {"bmm": 0, "mm": 0, "addmm": 1}  # the place of the first factor of a product
+FACTORS = {"bmm": 0, "mm": 0, "addmm": 1}  # the index of the first factor of a product
 LAYERS = (*FACTORS, "convolution")
 ACTIVATIONS = {"relu", "gelu", "silu", "elu", "tanh", "sigmoid", "leaky_relu", "softplus"}
 KEEPS_ZERO = {"relu", "clamp", "clamp_min", "hardtanh", "mul", "div", "threshold"}

@@ -1,6 +1,6 @@
 """Record a run: which numbers each operation read, and which numbers it made.
 
-Every number that an operation makes gets an id of its own. Views, transposes and copies make no new
+Every number that an operation makes gets its own id. Views, transposes and copies make no new
 numbers: the id moves with its number. This way the origin of each number is known, whatever
 reshapes it went through. A complex number is two ids, of its real and its imaginary part.
 """
@@ -68,7 +68,7 @@ class Tape(TorchDispatchMode):
         self.made: list[Tensor] = []
         self.count = 0
         self.given: list[tuple[str, int, int]] = []  # tensors from before: name, first id, end
-        self._shadows: dict[tuple[int, int], Tensor] = {}  # ids in the places of a storage
+        self._shadows: dict[tuple[int, int], Tensor] = {}  # ids of the elements of a storage
         self._kept: list[Any] = []  # so that no storage is freed and used again
         for name, t in names:
             self.ids(t.detach(), name)
@@ -120,7 +120,7 @@ class Tape(TorchDispatchMode):
             new = self._new(t)
             self.given.append((name, int(new.min()), int(new.max()) + 1))
             places = torch.arange(len(shadow)).as_strided(t.shape, t.stride(), t.storage_offset())
-            shadow[places[view < 0]] = new[view < 0]  # a broadcast tensor has fewer places
+            shadow[places[view < 0]] = new[view < 0]  # a broadcast tensor has fewer of them
         return view.clone()
 
     def _read(self, value: Any) -> Any:
@@ -132,7 +132,7 @@ class Tape(TorchDispatchMode):
         return t.untyped_storage().data_ptr(), t.element_size() // (2 if t.is_complex() else 1)
 
     def _view(self, t: Tensor) -> Tensor:
-        """Return the ids in the places of a tensor, -1 for numbers that have none yet."""
+        """Return the ids of the elements of a tensor, -1 for numbers that have none yet."""
         t = _real(t)
         key = self._key(t)
         if key not in self._shadows:

@@ -162,7 +162,7 @@ def vocabulary(model: nn.Module) -> int:
 
 
 def possible_widths(model: Examined, weights: list[Tensor] | None = None) -> list[int]:
-    """Return what the width of a token may be, the likeliest first."""
+    """Return possible embedding dimensions, the likeliest first."""
     if weights is None:
         weights = list(model.parameters())
     often = _common([w for w in weights if w.ndim > 1])
@@ -284,7 +284,7 @@ class Trial:
         return self.options.more.get("weights") or {}
 
     def head_dims(self) -> list[int]:
-        """Return possible widths of a head, the likeliest first."""
+        """Return possible head dimensions, the likeliest first."""
         held = stated_integers(self.patient.module, HEAD_DIM_NAMES)
         common = _common([*self._weights().values()])
         return [*dict.fromkeys((*held, *(s // self.h for s in common if s % self.h == 0)))][:4]
@@ -331,7 +331,7 @@ class Trial:
 def working(module: Examined, options: Options, embed_dim: int | None = None) -> Iterator[Trial]:
     """Yield trials of a module, one for each of the ways to call it that work, six at most.
 
-    A module that runs in no way, with any width or the given one, is a `ValueError`.
+    A module that does not run with any width, or the given one, is a `ValueError`.
     """
     check_positive(options.where, embed_dim=1 if embed_dim is None else embed_dim)
     first = Trial(module, options)

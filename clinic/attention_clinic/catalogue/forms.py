@@ -1,4 +1,4 @@
-"""Steps and their forms: the correct code of a step beside every known wrong form of it.
+"""Steps and their forms: the correct code of a step next to every known wrong form of it.
 
 A part of a Transformer (attention, block, embedding, loss, ...) is a sequence of steps. The first
 form of a step is the correct one; a wrong form names its bug. A tool proposes forms, from a rule

@@ -171,7 +171,7 @@ def plan_of(ends: Iterable[int]) -> Plan:
 
 
 class Emulation(TorchDispatchMode):
-    """Carry out a plan, for b samples of n tokens, in every attention; n is no size of a weight."""
+    """Carry out a plan, for b samples of n tokens, in every attention; no weight has size n."""
 
     def __init__(self, plan: Plan, b: int, n: int) -> None:
         super().__init__()

@@ -159,7 +159,7 @@ def above(path: str) -> list[str]:
 
 
 def is_inside(path: str, place: str) -> bool:
-    """Return whether a path is a place, or inside it."""
+    """Return whether a path is another one, or inside it."""
     return not place or path == place or path.startswith(f"{place}.")
 
 

@@ -77,7 +77,7 @@ def diagnose_model(
 
 @dataclass(frozen=True)
 class Row:
-    """Parts at some places (paths, in order) that compute the same, and the report of the first."""
+    """Parts at some paths, in order, that compute the same, and the report of the first."""
 
     kind: str
     places: tuple[str, ...]
@@ -262,7 +262,7 @@ class Examination:
     def attention(self, site: Site, block: Row) -> Row:
         """Return the row of an attention in a block: at the outermost level that is understood.
 
-        If a level inside has the same bugs, it is the place.
+        If a level inside has the same bugs, that level is reported.
         """
         level = site.levels[0]
         best = Report(type(self.parts[level]).__name__, False, failing=(NOT_CALLED,))

@@ -99,7 +99,7 @@ def table(found: Sequence[Row]) -> str:
     """
     lines = [
         "| | where | modules, repositories | healthy ones | bugs named | variants named "
-        "| wrong names | false healthy | refused | processor time: median, longest |",
+        "| wrong names | false healthy | refused | CPU time: median, longest |",
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for one in found:
