@@ -135,10 +135,6 @@ def warn_in_heads(made: Path) -> None:
     for path in (made / name for name in HEADED if (made / name).exists()):
         head, end, rest = path.read_text(encoding="utf-8-sig").partition("\n")
         path.write_text(f'{head},"{NO_ISOLATION}"{end}{rest}', encoding="utf-8-sig")
-    page = made / "class.html"
-    text = page.read_text(encoding="utf-8")
-    warning = f'</h1>\n<p role="note"><strong>{NO_ISOLATION}</strong></p>'
-    page.write_text(text.replace("</h1>", warning, 1), encoding="utf-8")
 
 
 class Typed:

@@ -16,7 +16,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from tools.grading.html_page import rendered
+from tools.course.templates import rendered
 from tools.grading.student_report import Result, write_table
 
 COLUMNS = ("first", "second", "same", "letter_by_letter", "exercises")
@@ -28,32 +28,6 @@ MAX_PAIRS = 40
 # Lines that only Jupyter understands.
 MAGIC = re.compile(r"^[ \t]*[%!?].*$|^.*\?[ \t]*$", re.MULTILINE)
 COMMENT = re.compile(r"#[^\n]*")
-
-PAGE = """{% extends "frame" %}
-{% block title %}Similar answers{% endblock %}
-{% block style %}
-  h2 { border-bottom: 2px solid #555; padding-bottom: .3rem; }
-{% endblock %}
-{% block body %}
-<h1>Similar answers</h1>
-<p>These answers are equal without comments, layout and chosen names. Released code is removed, and
-so are answers that {{ usual }} students or more share. The list does not say why answers are equal:
-students may have worked together, or copied from the same page. Read them before you judge.</p>
-{% if not pairs %}<p>No two students share an answer.</p>{% endif %}
-{% for pair in pairs -%}
-<h2><a href="feedback/{{ pair.first.page|urlencode }}.html">{{ pair.first.student.name }}</a> and
-<a href="feedback/{{ pair.second.page|urlencode }}.html">{{ pair.second.student.name }}</a>:
-{{ pair.same|length }} {{ "answer" if pair.same|length == 1 else "answers" }}</h2>
-{% for same in pair.same -%}
-<h3>{{ same.exercise }} {{ same.title }}</h3>
-<p>{{ "character by character" if same.is_exact else "except names, comments and layout" }};
-both {{ same.state }}</p>
-<pre>{{ same.source }}</pre>
-{% endfor -%}
-{% endfor -%}
-{% if more %}<p>And {{ more }} pairs with fewer equal answers: see same.csv.</p>{% endif %}
-{% endblock %}
-"""
 
 
 @dataclass(frozen=True)
@@ -266,5 +240,5 @@ def write(folder: Path, results: list[Result], stubs: dict[str, list[str]]) -> N
     ]
     write_table(folder / "same.csv", COLUMNS, lines)
     usual = max(RARE, int(RARE_FRACTION * len(results))) + 1
-    page = rendered(PAGE, pairs=pairs[:MAX_PAIRS], more=max(0, len(pairs) - MAX_PAIRS), usual=usual)
+    page = rendered("grading/templates/same.html", pairs=pairs, most=MAX_PAIRS, usual=usual)
     (folder / "same.html").write_text(page, encoding="utf-8", errors="replace")

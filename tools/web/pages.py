@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import json
 import re
 from collections.abc import Callable
@@ -13,6 +12,7 @@ from urllib.parse import unquote
 from tools.course import outputs
 from tools.course.notebook import Cell, Notebook, source
 from tools.course.registry import Chapter
+from tools.course.templates import rendered
 from utils.draw.explorer import UNSEEN
 
 HEADING = re.compile(r"^(##+) (.+)$", re.MULTILINE)
@@ -160,20 +160,11 @@ def _output(output: Cell, place: str, figures: Figures) -> Cell:
 
 
 def _explorer(one: outputs.Explorer) -> str:
-    # One script at the end of the page starts all explorers with these data.
     body = one.body.replace(UNSEEN, WITHOUT_SCRIPTS)
-    return (
-        f"{body}\n"
-        f'<script type="application/json" class="sbs-data" data-for="{one.id}" '
-        f'data-kind="{one.kind}" data-opens="{one.opens}">{one.data}</script>'
-    )
+    return rendered("web/templates/explorer.html", body=body, explorer=one)
 
 
 def _picture(one: outputs.Picture, place: str, figures: Figures) -> str:
     number = sum(name.startswith(f"{place}-") for name in figures.files)
     address = figures.add(f"{place}-{number}.png", one.png)
-    width, height = one.size
-    return (
-        f'<div class="sbs-wide"><img class="sbs-figure" alt="{html.escape(one.alt)}" '
-        f'src="{address}" width="{width}" height="{height}"></div>'
-    )
+    return rendered("web/templates/picture.html", picture=one, address=address)
