@@ -18,7 +18,8 @@ import sysconfig
 from collections.abc import Sequence
 from pathlib import Path
 
-from tools.commands import LEVELS, Refusal, parse_arguments
+from tools.command_list import LEVELS
+from tools.commands import Refusal, parse_arguments
 from tools.environment import PYTHON, ROOT, VENV
 
 UV = "uv==0.13.9"  # knows where PyTorch keeps its build for the CPU

@@ -19,7 +19,8 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
-from tools import commands, environment, install
+from tools import environment, install
+from tools.command_list import LEVELS
 from tools.commands import Refusal
 from tools.course.registry import ROOT
 
@@ -350,7 +351,7 @@ def test_learning_needs_no_tools_for_testing() -> None:
     testing = {"ruff", "hypothesis", "pytest", "pytest-xdist", "nbval", "mypy", "nbgrader"}
     assert not names & testing
     assert install.included("dev") == ["dev", "course"]
-    assert {ROOT / name for name in commands.LEVELS.values()} == set(ROOT.glob("requirements*"))
+    assert {ROOT / name for name in LEVELS.values()} == set(ROOT.glob("requirements*"))
 
 
 def test_cleaning_removes_what_was_installed_and_nothing_else(tmp_path: Path) -> None:
