@@ -371,5 +371,5 @@ def test_an_answer_in_who_csv_assigns_a_submission_without_a_new_run(tmp_path):
         answers = {row["handed_in"]: row["is"] for row in table(tmp_path, "who.csv")}
         assert answers == {"Al": "7", "Guest": "nobody"}
     (tmp_path / "who.csv").write_text("handed_in,might_be,is\nGuest,,Bob\n")
-    with pytest.raises(ValueError, match="nobody of the class"):
+    with pytest.raises(ValueError, match="fits none of its students"):
         graded(tmp_path)

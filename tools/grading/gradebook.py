@@ -168,7 +168,7 @@ class Gradebook:
         if week := self.week(name):
             return week
         known = ", ".join(week.name for week in self.weeks)
-        raise ValueError(f"--week must be one of {known}, got {name}. Change it.")
+        raise ValueError(f"WEEK must be one of {known}, got {name}. Change it.")
 
     def put(self, new: Week, *, chosen: bool) -> None:
         """Add a week, or replace the one with the same name.

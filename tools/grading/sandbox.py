@@ -329,7 +329,7 @@ def choose(wanted: str = "") -> tuple[Sandbox, list[str]]:
             return sandbox, problems
         problems.append(problem)
     raise ValueError(
-        f"--isolation {wanted} must work here, got: {problems[-1]}. "
+        f"--isolation must work here, got {wanted} ({problems[-1]}). "
         "Install it (apt install bubblewrap), or omit the option."
     )
 
