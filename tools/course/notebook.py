@@ -124,7 +124,7 @@ def cell_metadata(metadata: dict[str, Any]) -> dict[str, Any]:
 
 
 def fix_ids(cells: list[dict[str, Any]]) -> None:
-    """Give cells without an id, or with a duplicate one, an id from their place and text."""
+    """Give cells without an id, or with a duplicate one, an id from their position and text."""
     taken: set[str] = set()
     for place, cell in enumerate(cells):
         if not cell["id"] or cell["id"] in taken:
