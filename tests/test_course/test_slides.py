@@ -292,7 +292,7 @@ def test_a_box_of_the_notebook_comes_as_text_and_table() -> None:
 def test_an_unknown_chapter_is_refused_and_several_are_found() -> None:
     assert [chapter.number for chapter in make_slides.find(["04", "03"])] == ["03", "04"]
     assert make_slides.find([]) == list(course().chapters)
-    with pytest.raises(Refusal, match="must be beginnings of names of chapters, got '99'"):
+    with pytest.raises(Refusal, match="must be prefixes of chapter names, got '99'"):
         make_slides.find(["99"])
 
 
@@ -304,5 +304,5 @@ def test_without_a_browser_the_pages_are_made(
 
     monkeypatch.setattr(make_slides, "printed", printed)
     make_slides.main(["02", "--out", str(tmp_path)])
-    assert "the pages are made, the PDFs are not: no Chromium was found" in capsys.readouterr().out
+    assert "made the pages, but no PDFs: no Chromium was found" in capsys.readouterr().out
     assert (tmp_path / "02_qkv_projection.html").is_file()

@@ -181,9 +181,9 @@ def add_exercise(chapter: Chapter) -> None:
     n, minutes = chapter.number, chapter.exercise_minutes + MINUTES
     notebook = _read(chapter.source_notebook)
     *_, last = [part for part in sections(notebook) if part.number is not None]
-    place = notebook["cells"].index(last.cells[0])
+    index = notebook["cells"].index(last.cells[0])
     _renumber(last, n, number)
-    notebook["cells"][place:place] = exercise_cells(n, number, is_open=False)
+    notebook["cells"][index:index] = exercise_cells(n, number, is_open=False)
     _set_counts(notebook["cells"][0], number + 1, minutes)
     write(chapter.source_notebook, canonical(notebook).encode())
 

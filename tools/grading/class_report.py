@@ -1,7 +1,7 @@
-"""The class report: class.html and class.csv show what the class has understood.
+"""The class report: class.html and class.csv, results of checks by exercise.
 
-For each exercise: how many students solved it, how many tried, and what the checks report. Reports
-are counted by the id of the verdict, never by its words. See `checks.engine.verdict`.
+For each exercise: how many students solved it, how many tried, and the reports of the checks.
+Reports are counted by the id of the verdict, not by its words. See `checks.engine.verdict`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TRIED = (RIGHT, NOT_RIGHT)
 
 @dataclass
 class Cause:
-    """A result of checks that some students share.
+    """A result of checks, and the students who got it.
 
     Args:
         topic: its id.

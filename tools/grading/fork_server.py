@@ -99,7 +99,7 @@ def answering_kernel() -> type:
     return AnsweringKernel
 
 
-# Slow functions of the course's own pictures, and replacements if nobody will see the pictures.
+# Slow functions of the course's own pictures, and replacements for pictures that are not shown.
 WITHOUT_PICTURES: dict[tuple[str, str], Callable[..., Any]] = {
     ("utils.draw.style", "_png"): lambda figure: b"",
     ("utils.draw.matrices", "_draw"): lambda *parts: None,
@@ -469,7 +469,7 @@ def folder_bytes(folder: str) -> int:
 
 
 def kill_all() -> None:
-    """Kill the processes that a notebook left behind: all others in this sandbox."""
+    """Kill the remaining processes of a notebook: all others in this sandbox."""
     for _ in range(200):
         if os.getpid() == 1:
             with contextlib.suppress(OSError):

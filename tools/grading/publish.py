@@ -20,7 +20,7 @@ from tools.grading.sandbox import NO_ISOLATION, PLAIN
 
 
 def publish(book: Gradebook, week: Week, made: Path) -> list[str]:
-    """Write all results, put them in place, and save the gradebook.
+    """Write all results, move them into the folder, and save the gradebook.
 
     Args:
         book: the gradebook, with the week in it.

@@ -208,7 +208,7 @@ def _rules(usual: dict[str, Any]) -> dict[str, Any]:
 
 
 def _podman_run(runtime: list[str]) -> list[str]:
-    """Return the beginning of every container's command."""
+    """Return the first words of every container's command."""
     import resource  # not on Windows
 
     run = ["podman", *runtime, "run", "--rm", "--network", "none", "--log-driver", "none"]

@@ -22,7 +22,7 @@ from tools.grading.student_report import Result, write_table
 COLUMNS = ("first", "second", "same", "letter_by_letter", "exercises")
 MIN_NODES = 14  # of code: shorter code is often equal by chance
 MIN_WORDS = 12  # of prose
-# An answer counts if at most so many students share it, or this fraction of those who answered.
+# An answer counts if at most RARE students have it, or this fraction of those who answered.
 RARE, RARE_FRACTION = 2, 0.1
 MAX_PAIRS = 40
 # Lines that only Jupyter understands.
@@ -32,7 +32,7 @@ COMMENT = re.compile(r"#[^\n]*")
 
 @dataclass(frozen=True)
 class SharedAnswer:
-    """One answer that two students share."""
+    """An answer of two students."""
 
     exercise: str
     title: str
@@ -43,7 +43,7 @@ class SharedAnswer:
 
 @dataclass(frozen=True)
 class Pair:
-    """Two students with all answers that they share."""
+    """Two students with all their equal answers."""
 
     first: Result
     second: Result
@@ -131,7 +131,7 @@ def _statements(tree: ast.Module) -> Iterator[ast.stmt]:
 
 
 def normal_form(source: str, stubs: Iterable[str] = ()) -> str | None:
-    """Return a hash that equal code shares; None for code that is too short.
+    """Return a hash, the same for equal code; None for code that is too short.
 
     Args:
         source: of an answer.

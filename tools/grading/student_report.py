@@ -15,7 +15,7 @@ from tools.grading.collect import Student
 from tools.grading.grades import ChapterGrade
 from tools.grading.results_folder import WEEKLY, Typed
 
-FORMULA = ("=", "+", "-", "@")  # beginnings of formulas in spreadsheets
+FORMULA = ("=", "+", "-", "@")  # first characters of formulas in spreadsheets
 NUMBER = re.compile(r"-\d+(\.\d+)?", re.ASCII)
 # A formula after a semicolon, which ends a cell in some languages' spreadsheets.
 CELL_AND_FORMULA = re.compile(r"(;\s*)(?=[=+@-])")

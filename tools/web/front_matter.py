@@ -30,7 +30,7 @@ class Entry:
         heading: the heading on its page.
         deep: whether it belongs to the line before it.
         page: the number of the page, from 0.
-        height: the place on the page.
+        height: of the heading on the page.
     """
 
     title: str
