@@ -278,7 +278,7 @@ def test_a_gpu_is_taken_where_each_process_has_one(gpus: int, here: int, kind: s
 
 
 @pytest.mark.parametrize("size", ["63", "1438", "1"])
-def test_a_batch_that_cannot_be_dealt_out_is_refused(size: str, tmp_path: Path) -> None:
+def test_a_batch_that_cannot_be_divided_is_refused(size: str, tmp_path: Path) -> None:
     ended = run(tmp_path, 2, "--batch-size", size)
     assert ended.codes == [1, 1]
     fix = {"63": 62, "1438": 1436, "1": 2}[size]
@@ -298,7 +298,7 @@ def test_another_recipe_is_refused_and_the_folder_left_alone(saved: Path) -> Non
 def test_numbers_below_one_are_refused(option: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         alone(option, "0")
-    assert "--batch-size must be at least 1, got 0. Write 1" in capsys.readouterr().err
+    assert f"{option} must be at least 1, got 0. Write 1" in capsys.readouterr().err
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="the system has no such signal")

@@ -339,7 +339,7 @@ def test_a_clone_is_updated_in_the_same_way(
     with pytest.raises(Refusal, match="git fetch must reach"):
         update.main([], root)
     git(root, "branch", "--unset-upstream")
-    with pytest.raises(Refusal, match="got no upstream"):
+    with pytest.raises(Refusal, match="must have an upstream, got none"):
         update.main([], root)
 
 
