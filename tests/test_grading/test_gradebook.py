@@ -103,6 +103,13 @@ def test_manual_grades_survive_every_new_run(tmp_path):
         assert "Schön:\nweiter so" in page and "read by the instructor" in page
 
 
+def test_the_class_report_warns_of_a_week_without_isolation(tmp_path):
+    for isolation, warns in (("podman", False), ("plain", True)):
+        graded(tmp_path, week("w", entry("Ada", chapter("03", 2.0)), isolation=isolation))
+        page = (tmp_path / "class.html").read_text(encoding="utf-8")
+        assert ("no isolation" in page) is warns
+
+
 def test_unread_answers_that_are_worth_points_are_reported(tmp_path):
     both = [entry(name, chapter("03", 2.0, f"An essay of {name}.")) for name in ("Ada", "Bo")]
     told = "open answers to 03.2 not read yet, with 0 points until then: 1"
