@@ -1,1 +1,1 @@
-"""The tools of the course: one command line, `python3 -m tools`, and what its commands do."""
+"""The tools of the course: the command line, `python3 -m tools`, and its commands."""

@@ -1,7 +1,7 @@
 """The command line of the course, on Linux, macOS and Windows: `python3 -m tools lab`.
 
-It reads what was typed, installs what the command needs into .venv, and runs the command there.
-Any Python may start it: one that is too old or too new hands over to .venv, or says what to do.
+It installs the packages that a command needs into .venv, and runs the command there. Any Python can
+start it: an unsupported version hands over to .venv, or prints advice.
 """
 
 import os
@@ -12,7 +12,7 @@ from tools.environment import NEWEST, OLDEST, PYTHON, start
 
 
 def unsupported(version, command):
-    """Says why this Python cannot run the course, or returns None."""
+    """Return why this Python cannot run the course, or None."""
     if OLDEST <= tuple(version[:2]) <= NEWEST:
         return None
     oldest, newest, got = (".".join(map(str, v[:2])) for v in (OLDEST, NEWEST, version))

@@ -1,6 +1,6 @@
-"""Where the course and its Python are, and how one Python goes on as another.
+"""The paths of the course and its Python, and the start of a different Python.
 
-Old Pythons read this file, too.
+Old versions of Python must also read this file.
 """
 
 import os
@@ -16,7 +16,7 @@ INTERRUPTED = 130
 
 
 def start(python, arguments):
-    """Goes on as another Python; Windows cannot do that, so there it waits and returns a status."""
+    """Replace this process by a different Python; on Windows, wait for it and return its status."""
     sys.stdout.flush()
     if os.name != "nt":
         os.execv(python, [python, *arguments])
@@ -27,9 +27,9 @@ def start(python, arguments):
 
 
 def show_course(*more):
-    """Lets this process and those that it starts find `utils`, `checks` and `attention_clinic`.
+    """Let this process and its children find `utils`, `checks` and `attention_clinic`.
 
-    They come before a foreign package of the same name; so do modules in `more` folders.
+    They come before foreign packages of the same name; so do modules in `more` folders.
     """
     paths = [ROOT] + [os.path.join(ROOT, *name.split("/")) for name in ("clinic", *more)]
     sys.path[:0] = [path for path in paths if path not in sys.path]

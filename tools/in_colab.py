@@ -1,10 +1,10 @@
-"""Make a notebook of Google Colab ready for the course; its first cell runs this file.
+"""Prepare a notebook in Google Colab for the course; its first cell runs this file.
 
     %run attention/tools/in_colab.py
 
-It installs what Colab does not have, leaves what is there as it is (no restart is needed), lets
-the notebook find `utils`, `checks` and `attention_clinic`, and goes to the folder of the chapters.
-It needs the standard library alone, and may be called again.
+It installs missing packages, changes none that Colab has (so no restart is needed), lets the
+notebook find `utils`, `checks` and `attention_clinic`, and changes to the folder of the chapters.
+It needs only the standard library, and can run again.
 """
 
 import importlib.metadata
@@ -14,7 +14,7 @@ import subprocess
 import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
-# What the chapters do not import: Colab has a Jupyter of its own, which must stay as it is.
+# Not imported by chapters: Colab's own Jupyter must not change.
 NOT_FOR_CHAPTERS = {"jupyter", "jupyterlab", "ipython", "jsonschema", "nbclient", "nbformat"}
 
 
@@ -27,7 +27,7 @@ def is_there(name):
 
 
 def missing(text):
-    """Returns the packages of a requirements.txt that chapters import and that are not here."""
+    """Return the packages of a requirements.txt that chapters import and that are missing."""
     names = dict.fromkeys(re.findall(r"(?m)^([\w.-]+)==", text))
     return [name for name in names if name not in NOT_FOR_CHAPTERS and not is_there(name)]
 
@@ -39,7 +39,9 @@ def prepare():
         print("installing", ", ".join(names))
         pip = [sys.executable, "-m", "pip", "install", "--quiet", *names]
         if subprocess.call(pip):
-            raise SystemExit("in_colab: pip could not install them, see above. Run the cell again")
+            raise SystemExit(
+                "in_colab: pip must install them, got an error (above). Run the cell again"
+            )
     sys.path.insert(0, ROOT)
     from tools.environment import show_course
 

@@ -1,7 +1,7 @@
-"""What .venv holds, and how it gets there: whole or not at all, and only on machines that can.
+"""Install the packages of the course into .venv, completely or not at all.
 
-Everything goes into .venv, and nothing is registered outside of the folder. An installation that
-was interrupted is done again; a .venv that came here with a moved folder is built again.
+Nothing is registered outside of the folder. An interrupted installation is repeated, and a .venv in
+a moved folder is built again.
 """
 
 from __future__ import annotations
@@ -18,21 +18,22 @@ import sysconfig
 from collections.abc import Sequence
 from pathlib import Path
 
-from tools.commands import LEVELS, Refusal, parse_arguments
+from tools.command_list import LEVELS
+from tools.commands import Refusal, parse_arguments
 from tools.environment import PYTHON, ROOT, VENV
 
-UV = "uv==0.13.9"  # knows where PyTorch keeps its build for the CPU
+UV = "uv==0.13.9"  # it knows the address of PyTorch's build for the CPU
 BROWSER = "Or use Colab or Binder in a browser: README.md says how."
 
-# Windows refuses longer paths unless a setting of the system allows them. The longest path that the
-# pinned packages install below the folder of the course fits when the folder's own is this long.
+# Windows refuses longer paths unless a setting of the system allows them. With this length, the
+# longest path of the pinned packages still fits.
 LONGEST_FOLDER = 100
 
-# No question about news, no look for updates: after the installation the course needs no network.
+# No news and no updates: after the installation the course needs no network.
 JUPYTERLAB = {
     "@jupyterlab/apputils-extension:notification": {"fetchNews": "false", "checkForUpdates": False}
 }
-# The kernel by which notebooks elsewhere find a course that was installed with `here`.
+# The kernel for notebooks outside of a course that was installed with `here`.
 KERNEL = "Attention, shape by shape"
 
 
@@ -45,13 +46,13 @@ def unsupported(
     macos: str = platform.mac_ver()[0],
     glibc: tuple[str, str] = platform.libc_ver(),
 ) -> str | None:
-    """Return what this machine is, if the pinned torch is not built for it.
+    """Return a description of this machine if the pinned torch is not built for it.
 
     Args:
-        kind: what Python was built for, such as "linux-x86_64" or "win-amd64".
+        kind: the platform of this Python, such as "linux-x86_64" or "win-amd64".
         machine: its processor.
         macos: its version.
-        glibc: ("glibc", its version); something else where the system has another C library.
+        glibc: ("glibc", its version), or another C library.
     """
     system, _, processor = kind.partition("-")
     if system == "linux" and glibc[0] != "glibc":
@@ -72,7 +73,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def check_machine() -> None:
-    """Refuse, before anything is downloaded, a machine on which it could not be installed."""
+    """Refuse an unsupported machine before anything is downloaded."""
     if found := unsupported():
         raise Refusal(
             "the machine must be one for which PyTorch is built (Linux on x86_64 or aarch64 with "
@@ -82,7 +83,7 @@ def check_machine() -> None:
 
 
 def check_folder(length: int) -> None:
-    """Refuse a folder with a path so long that Windows could not write what lies in it."""
+    """Refuse a folder whose path is too long for Windows."""
     if os.name == "nt" and length > LONGEST_FOLDER and not _long_paths():
         raise Refusal(
             f"the path of the folder must have at most {LONGEST_FOLDER} characters on Windows, got "
@@ -91,7 +92,7 @@ def check_folder(length: int) -> None:
 
 
 def _long_paths() -> bool:
-    """Say whether this Windows allows paths of more than 260 characters."""
+    """Return whether this Windows allows paths of more than 260 characters."""
     import winreg
 
     place = r"SYSTEM\CurrentControlSet\Control\FileSystem"
@@ -110,13 +111,13 @@ def _read(name: str) -> str:
 
 
 def included(level: str) -> list[str]:
-    """Return a level and those that its requirements bring with them."""
+    """Return a level and those that its requirements include."""
     brought = re.findall(r"(?m)^-r (\S+)", _read(LEVELS[level]))
     return [level, *(other for other, name in LEVELS.items() if name in brought)]
 
 
 def fingerprint(level: str) -> str:
-    """Return what the installation of a level depends on, as one hash."""
+    """Return a hash of the requirements of a level."""
     text = "".join(_read(LEVELS[one]) for one in included(level))
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -125,11 +126,11 @@ STATE = os.path.join(VENV, "installed.json")
 
 
 def state() -> dict:
-    """Return what .venv holds; {} when it is not there, not whole, or was made elsewhere."""
+    """Return the contents of .venv; {} if it is missing, incomplete, or from another folder."""
     try:
         found = json.loads(_read(STATE))
     except (OSError, ValueError):
-        # What version 1.0 of the course left when it had installed everything.
+        # The mark of version 1.0 of the course after a complete installation.
         mark = os.path.join(VENV, "made-in")
         found = {"made in": _read(mark), "levels": {}} if os.path.exists(mark) else {}
     if found.get("made in") != ROOT or not os.path.exists(PYTHON):
@@ -141,7 +142,7 @@ def state() -> dict:
 
 
 def install(level: str) -> None:
-    """Bring .venv to a level, unless it is there already."""
+    """Install a level into .venv, unless it is already there."""
     found = state()
     levels = found.get("levels", {})
     if levels.get(level) == fingerprint(level):
@@ -150,8 +151,8 @@ def install(level: str) -> None:
     check_folder(len(ROOT))
     if not found:
         _make_venv()
-    # What is known goes first: an interrupted installation leaves nothing behind that says it was
-    # done, and since pip may have stopped half-way through a package, the next call begins again.
+    # Remove the state first: pip may be interrupted in the middle of a package, and then the next
+    # call must begin again.
     for path in (STATE, os.path.join(VENV, "made-in")):
         if os.path.exists(path):
             os.remove(path)
@@ -169,16 +170,14 @@ def install(level: str) -> None:
 
 
 def _pip(python: str, *what: str) -> None:
-    """Install with pip; where TORCH=cpu asks for it, PyTorch's build for the CPU first.
+    """Install with pip; with TORCH=cpu, install PyTorch's build for the CPU first.
 
-    For Linux, pip brings the build with CUDA, which is ten times as large. Elsewhere the ordinary
-    build is the small one.
+    On Linux, pip installs the build with CUDA, which is ten times as large. On other systems the
+    default build is the small one.
     """
     wanted = os.environ.get("TORCH", "")
     if wanted not in ("", "cpu"):
-        raise Refusal(
-            f"TORCH must be cpu or not set, got TORCH={wanted}. Change it or leave it out."
-        )
+        raise Refusal(f"TORCH must be cpu or not set, got {wanted}. Change it, or leave it out.")
     pip = [python, "-m", "pip", "install", "--disable-pip-version-check"]
     calls = [[*pip, *what]]
     if wanted and sys.platform == "linux":
@@ -189,7 +188,9 @@ def _pip(python: str, *what: str) -> None:
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     for call in calls:
         if subprocess.call(call, cwd=ROOT, env=environment):
-            raise Refusal(f"{call[-1]} could not be installed, see above. Call it again.", status=1)
+            raise Refusal(
+                f"pip must install {call[-1]}, got an error (above). Run it again.", status=1
+            )
 
 
 def _make_venv() -> None:
@@ -198,11 +199,11 @@ def _make_venv() -> None:
     elif os.path.exists(VENV):
         print(".venv is incomplete or was made elsewhere: building it again", flush=True)
         shutil.rmtree(VENV)
-    python = getattr(sys, "_base_executable", sys.executable)  # not the one that has just gone
+    python = getattr(sys, "_base_executable", sys.executable)  # not the removed one
     if subprocess.call([python, "-m", "venv", VENV]):
         shutil.rmtree(VENV, ignore_errors=True)
         raise Refusal(
-            f"Python must be able to make a virtual environment, got {python}, which is not. On "
+            f"Python must be able to make a virtual environment, got {python}, which cannot. On "
             "Debian and Ubuntu, install the package python3-venv.",
             status=1,
         )
@@ -211,15 +212,15 @@ def _make_venv() -> None:
 def write_path(packages: Path, *, always: bool, root: str = ROOT) -> None:
     """Put `utils`, `checks` and `attention_clinic` on the path of an environment's processes.
 
-    A file .pth holds one line that Python runs when it starts, and that it reads in the encoding of
-    the locale: so the line is ASCII. In the course's own .venv every process finds the course,
-    wherever its notebook lies. In somebody else's environment only those do that work inside the
-    course's folder: a project there keeps a `utils` of its own. PYTHONPATH comes first, so that
-    a second copy of the course can be tried in this environment; other packages come after.
+    A .pth file holds one line that Python runs at its start. The line is ASCII, since Python reads
+    it in the encoding of the locale. In the course's .venv every process finds the course. In a
+    different environment only processes inside the course's folder do, so that other projects keep
+    their own `utils`. PYTHONPATH comes first, so that a second copy of the course can be tried in
+    this environment; other packages come after.
 
     Args:
         packages: the site-packages of an environment.
-        always: whether the environment is the course's own.
+        always: whether the environment is the course's .venv.
         root: the folder of the course.
     """
     line = (
@@ -233,7 +234,7 @@ def write_path(packages: Path, *, always: bool, root: str = ROOT) -> None:
 
 
 def write_kernel(prefix: Path, python: str = sys.executable, root: str = ROOT) -> None:
-    """Give an environment a kernel of Jupyter that finds the course from every folder."""
+    """Add a Jupyter kernel to an environment that finds the course from every folder."""
     folder = prefix / "share" / "jupyter" / "kernels" / "attention"
     folder.mkdir(parents=True, exist_ok=True)
     paths = [root, os.path.join(root, "clinic")]
@@ -250,23 +251,23 @@ def write_kernel(prefix: Path, python: str = sys.executable, root: str = ROOT) -
 
 
 def main(arguments: Sequence[str] = ()) -> None:
-    """Only install."""
+    """Install a level, and do nothing else."""
     install(parse_arguments("install", arguments).level)
 
 
 def here(arguments: Sequence[str] = ()) -> None:
-    """Install what the course needs into the environment of the Python that runs this."""
+    """Install the packages for learning into the current Python's environment."""
     parse_arguments("here", arguments)
     check_machine()
     _pip(sys.executable, "-e", "./clinic", "-e", ".", "torchinfo", "jupyter")
     write_path(Path(sysconfig.get_path("purelib")), always=False)
     write_kernel(Path(sys.prefix))
-    print(f"notebooks inside {ROOT} find the course now; restart their kernels")
+    print(f"notebooks in {ROOT} now find the course; restart their kernels")
     print(f"notebooks in other folders find it with the kernel {KERNEL!r}")
 
 
 def clean(arguments: Sequence[str] = ()) -> None:
-    """Remove what was installed and cached."""
+    """Remove .venv, caches and build/."""
     parse_arguments("clean", arguments)
     for name in (".venv", ".pytest_cache", ".ruff_cache", ".hypothesis", "build"):
         path = os.path.join(ROOT, name)

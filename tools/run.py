@@ -34,7 +34,7 @@ def run(command: Command, arguments: list[str]) -> int:
         return getattr(import_module(module), function or "main")(arguments) or 0
     parse_arguments(command.name, arguments)
     if command.passes_on == "pytest":
-        # The user's own start-up files for IPython must not change what a cell shows.
+        # The user's start-up files for IPython must not change the outputs of cells.
         os.environ["IPYTHONDIR"] = os.path.join(VENV, "ipython")
     os.chdir(ROOT)
     calls = [[*call, *arguments] for call in command.calls]
@@ -45,7 +45,7 @@ def run(command: Command, arguments: list[str]) -> int:
 
 
 def install_and_run(command: Command, arguments: list[str]) -> int:
-    """Install what a command needs, and go on with it in the Python of .venv."""
+    """Install the packages that a command needs, and run it in the Python of .venv."""
     parse_arguments(command.name, arguments)
     if not command.level:
         return run(command, arguments)
@@ -59,7 +59,7 @@ def install_and_run(command: Command, arguments: list[str]) -> int:
 
 
 def answer(arguments: list[str], call: Callable[[Command, list[str]], int] = run) -> int:
-    """Answer a command line with `call`; say in one line why where it cannot be done."""
+    """Answer a command line with `call`; print a refusal as one line."""
     name, *rest = arguments or ["help"]
     if name in ("help", "--help", "-h"):
         print(overview())

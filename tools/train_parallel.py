@@ -1,23 +1,23 @@
-r"""Train the digits model with one process or with many: chapter 16, on one machine or on several.
+r"""Train the digits model with one process or several, on one or several machines (chapter 16).
 
     python tools/train_parallel.py                                        one process
     torchrun --standalone --nproc-per-node 2 tools/train_parallel.py      two processes
     torchrun --standalone --nproc-per-node gpu tools/train_parallel.py    one for each GPU here
 
-On several machines, type the same line on each. HOST is the name of one of them, 29500 a port that
-is free there; the course lies at the same path everywhere, and the folder of checkpoints is shared:
+On several machines, type the same line on each. HOST is the name of one of them, 29500 a free port
+on it; the course must have the same path on all, and the folder of checkpoints must be shared:
 
     torchrun --nnodes 2 --nproc-per-node gpu --rdzv-backend c10d --rdzv-endpoint HOST:29500 \
         tools/train_parallel.py --checkpoints /shared/run-1
 
-`--fsdp` splits the weights, too. With `--checkpoints FOLDER` a run that was killed goes on where it
-was when the same line is typed again, with as many processes as you like. (torchrun can type it for
-you, `--max-restarts 3`, but its restarted processes sometimes look for the dead ones:
-https://github.com/pytorch/pytorch/issues/135712.) Processes get a GPU each where there are enough,
-else the CPU.
+`--fsdp` also shards the weights. With `--checkpoints FOLDER`, type the same line again to continue
+a killed run, with any number of processes. (torchrun can restart it, `--max-restarts 3`, but
+restarted processes sometimes wait for the dead ones:
+https://github.com/pytorch/pytorch/issues/135712.) Each process gets a GPU if there are enough,
+otherwise all use the CPU.
 
-Type it in the folder of the course. `python` and `torchrun` are those of its `.venv`; on Windows,
-`set USE_LIBUV=0` comes first, since PyTorch is built without that library there.
+Type it in the folder of the course, with `python` and `torchrun` of its `.venv`. On Windows, first
+type `set USE_LIBUV=0`, since PyTorch for Windows is built without that library.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from utils.data import SHIPPED, load_digits
 from utils.training import accuracy
 from utils.vision_transformer import VisionTransformer
 
-# of chapter 07's models the one with large patches: it learns in the fewest steps
+# chapter 07's model with large patches: it learns in the fewest steps
 MODEL = {**SHIPPED["digits"], "patch_size": 4}
 WARM_UP = 0.15
 # AdamW's running means of the gradients and of their squares
@@ -58,7 +58,7 @@ MOMENTS = ("exp_avg", "exp_avg_sq")
 
 @dataclass(frozen=True)
 class Recipe:
-    """What decides the numbers of a run, whoever computes them.
+    """The settings that determine the numbers of a run, for any number of processes.
 
     Args:
         steps: batches in the whole run.
@@ -77,9 +77,9 @@ class Recipe:
 
 
 def end_with_parent() -> None:
-    """End this process when the one that started it is gone, which can then end nothing itself.
+    """End this process when its parent is gone.
 
-    So nothing is left behind where torchrun is killed, for example by interrupting a notebook.
+    This way no process remains when torchrun is killed, for example by interrupting a notebook.
     """
     parent = os.getppid()
 
@@ -102,7 +102,7 @@ def join(device: str | None = None) -> torch.device:
         torch.cuda.set_device(local_rank)
     if "RANK" in os.environ:
         end_with_parent()
-        dist.init_process_group(backend)  # who and where the others are, torchrun has told
+        dist.init_process_group(backend)  # torchrun's environment variables list the others
     else:
         dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
     return torch.device(device, local_rank) if device == "cuda" else torch.device(device)
@@ -113,7 +113,7 @@ def together(
     fsdp: bool,
     device: torch.device,
 ) -> nn.Module:
-    """Return the model as all processes train it together; alone, as it is."""
+    """Wrap the model for all processes; return it unchanged if there is only one."""
     if dist.get_world_size() == 1:
         return model
     if not fsdp:
@@ -132,7 +132,7 @@ def mean_of_all(value: Tensor) -> float:
 
 
 def held(tensors: Iterable[Tensor]) -> int:
-    """Return how many numbers of some tensors lie in this process."""
+    """Return how many elements of some tensors are in this process."""
     return sum((t.to_local() if isinstance(t, DTensor) else t).numel() for t in tensors)
 
 
@@ -140,19 +140,19 @@ def held(tensors: Iterable[Tensor]) -> int:
 
 
 def share(step: int, examples: int, recipe: Recipe) -> Tensor:
-    """Return the places of the examples that this process takes in a step.
+    """Return the indices of this process's examples in a step.
 
-    All processes draw the same order, and deal it out: none is taken twice.
+    All processes draw the same order and divide it, so no example is taken twice.
     """
-    epoch, place = divmod(step, examples // recipe.batch_size)
+    epoch, number = divmod(step, examples // recipe.batch_size)
     generator = torch.Generator().manual_seed(1000 * recipe.seed + epoch)
     order = torch.randperm(examples, generator=generator)
-    batch = order[place * recipe.batch_size :][: recipe.batch_size]
+    batch = order[number * recipe.batch_size :][: recipe.batch_size]
     return batch[dist.get_rank() :: dist.get_world_size()]
 
 
 def rate(step: int, recipe: Recipe) -> float:
-    """Return the learning rate of a step: up in a line, down in half a wave."""
+    """Return the learning rate of a step: linear warm-up, cosine decay."""
     done = (step + 1) / recipe.steps
     if done < WARM_UP:
         return recipe.learning_rate * done / WARM_UP
@@ -163,31 +163,31 @@ def rate(step: int, recipe: Recipe) -> float:
 
 
 def save(folder: Path, step: int, state: dict[str, Any]) -> None:
-    """Write a checkpoint: every process its own part, and last of all the table of contents."""
+    """Write a checkpoint: every process writes its shard; the table of contents comes last."""
     dcp.save(state, checkpoint_id=folder / f"step-{step:06}")
 
 
 def newest(folder: Path) -> int:
-    """Return the step of the newest whole checkpoint, 0 if there is none; the same everywhere.
+    """Return the step of the newest complete checkpoint, 0 if there is none.
 
-    One that was cut off while it was written has no table of contents, and does not count.
+    An interrupted checkpoint has no table of contents and does not count.
     """
     steps = [int(path.parent.name[5:]) for path in folder.glob("step-*/.metadata")]
     found = [max(steps, default=0)]
-    dist.broadcast_object_list(found)  # what the first process sees counts for all
+    dist.broadcast_object_list(found)  # the first process decides for all
     return found[0]
 
 
 def state_of(model: nn.Module, optimizer: torch.optim.Optimizer, losses: Tensor) -> dict[str, Any]:
-    """Return all that a run must remember, with names that do not tell how many wrote it."""
+    """Return the state of a run, under names that do not depend on the number of processes."""
     weights, moments = get_state_dict(model, optimizer)
     return {"model": weights, "optimizer": moments, "losses": losses}
 
 
 def resume(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer, losses: Tensor) -> int:
-    """Bring everything to where the newest checkpoint was; return its step.
+    """Load the newest checkpoint; return its step.
 
-    Read only what you wrote yourself: a checkpoint holds pickled objects.
+    Load only your own checkpoints: they hold pickled objects.
     """
     step = newest(folder)
     if step:
@@ -203,28 +203,27 @@ def resume(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer, los
 
 
 def check_batch(examples: int, recipe: Recipe) -> None:
-    """Refuse a batch that cannot be dealt out: the mean of unequal shares is another mean."""
+    """Refuse a batch that cannot be divided equally: unequal parts would change the mean."""
     size, processes = recipe.batch_size, dist.get_world_size()
     if size > examples or size % processes:
         raise SystemExit(
-            "train_parallel: a batch must have an equal share for each process and fit into the "
-            f"{examples} examples, got --batch-size {size} for {processes} processes. "
+            f"train_parallel: --batch-size must be a multiple of {processes}, the number of "
+            f"processes, and at most {examples}, the number of examples, got {size}. "
             f"Use for example {processes * min(max(size // processes, 1), examples // processes)}."
         )
 
 
 def check_folder(folder: Path, recipe: Recipe) -> None:
-    """Refuse a folder in which another recipe was begun; begin an empty one."""
+    """Refuse a folder with a different recipe; write the recipe into a new one."""
     path, mine = folder / "recipe.json", vars(recipe)
     theirs = json.loads(path.read_text()) if path.exists() else mine
     if theirs != mine:
         name = next(name for name in mine if mine[name] != theirs.get(name))
         raise SystemExit(
-            f"train_parallel: a run goes on with the recipe that it began with, got "
-            f"{name}={mine[name]} for {folder}, which was begun with {theirs.get(name)}. "
-            "Use the same, or another folder."
+            f"train_parallel: --{name.replace('_', '-')} must be {theirs.get(name)} as before in "
+            f"{folder}, got {mine[name]}. Use the same value, or a new folder."
         )
-    dist.barrier()  # all have looked before one writes
+    dist.barrier()  # all must read before one writes
     if dist.get_rank() == 0:
         folder.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(mine))
@@ -235,15 +234,15 @@ def check_folder(folder: Path, recipe: Recipe) -> None:
 
 
 def train(recipe: Recipe, options: argparse.Namespace, device: torch.device) -> dict[str, Any]:
-    """Train, save now and then, and return what was measured.
+    """Train, save regularly, and return the measurements.
 
-    It is the training of one process but for three things: the model is wrapped by `together`,
-    each process takes its `share` of the batch, and the loss to report is the mean of all.
+    Three things differ from training with one process: `together` wraps the model, each process
+    takes its `share` of the batch, and the reported loss is the mean of all processes.
     """
     (images, labels), test = load_digits()
     check_batch(len(images), recipe)
     images, labels = images.to(device), labels.to(device)
-    torch.manual_seed(recipe.seed)  # so that all begin with the same weights
+    torch.manual_seed(recipe.seed)  # the same initial weights in all processes
     model = together(VisionTransformer(**MODEL).to(device), options.fsdp, device)
     optimizer = torch.optim.AdamW(model.parameters(), weight_decay=0.05)
     losses = torch.zeros(recipe.steps, dtype=torch.float64)
@@ -279,13 +278,13 @@ def train(recipe: Recipe, options: argparse.Namespace, device: torch.device) -> 
 
 
 def crash() -> None:
-    """Kill the last process, as a machine that fails: it can clean up nothing, and say nothing."""
+    """Kill the last process without any clean-up, like a failing machine."""
     if dist.get_rank() == dist.get_world_size() - 1:
         os.kill(os.getpid(), getattr(signal, "SIGKILL", signal.SIGTERM))
 
 
 def say(text: str) -> None:
-    """Print a line once, and not once for each process."""
+    """Print a line in the first process only."""
     if dist.get_rank() == 0:
         print(text, flush=True)
 
@@ -298,26 +297,29 @@ def read_options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--batch-size", type=int, default=64, help="of all processes together")
     parser.add_argument("--learning-rate", type=float, default=2e-3)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--fsdp", action="store_true", help="split the weights, too")
-    parser.add_argument("--checkpoints", type=Path, help="folder to save to, and to go on from")
+    parser.add_argument("--fsdp", action="store_true", help="also shard the weights")
+    parser.add_argument("--checkpoints", type=Path, help="folder to save to, and to continue from")
     parser.add_argument("--save-every", type=int, default=20, help="steps")
-    parser.add_argument("--result", type=Path, help="file for what was measured, in JSON")
-    parser.add_argument("--device", choices=("cpu", "cuda"), help="default: a GPU each, if any")
+    parser.add_argument("--result", type=Path, help="JSON file for the measurements")
+    parser.add_argument(
+        "--device", choices=("cpu", "cuda"), help="default: a GPU each, if there are enough"
+    )
     parser.add_argument(
         "--crash-at",
         type=int,
         metavar="STEP",
-        help="to try it: the last process kills itself here, if the run began at the beginning",
+        help="for a trial: the last process of a new run kills itself at this step",
     )
     options = parser.parse_args(arguments)
     for name in ("steps", "batch_size", "save_every"):
         if getattr(options, name) < 1:
-            parser.error(f"{name} must be at least 1, got {getattr(options, name)}")
+            option = f"--{name.replace('_', '-')}"
+            parser.error(f"{option} must be at least 1, got {getattr(options, name)}. Write 1")
     return options
 
 
 def main(arguments: list[str] | None = None) -> dict[str, Any]:
-    """Run the command, and return what was measured."""
+    """Run the command, and return the measurements."""
     options = read_options(arguments)
     recipe = Recipe(options.steps, options.batch_size, options.learning_rate, options.seed)
     device = join(options.device)
@@ -327,7 +329,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
         result = train(recipe, options, device)
         if options.result and dist.get_rank() == 0:
             options.result.write_text(json.dumps(result, indent=1))
-        say(f"{100 * result['accuracy']:.1f} % of the test digits are right")
+        say(f"{100 * result['accuracy']:.1f} % of the test digits are correct")
         return result
     finally:
         dist.destroy_process_group()

@@ -151,7 +151,7 @@ def test_letters_without_a_font_are_named(
     write("<p>ä √ → · é</p>")
     assert capsys.readouterr().err == ""
     write("<p>\ue123</p>")  # stands in no font: everybody may use it as he likes
-    assert "in place of \ue123: this computer has no font" in capsys.readouterr().err
+    assert "boxes replace \ue123: this computer has no font" in capsys.readouterr().err
 
 
 def test_nothing_is_cut_on_paper(browser: Browser, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tools.course.files import beside
+from tools.course.files import newer_file
 from tools.course.notebook import Cell, canonical, source
 from tools.course.notebook import code_cell as code
 from tools.course.notebook import notebook_of as notebook
@@ -107,7 +107,7 @@ class Folder:
 
     @property
     def new(self) -> Path:
-        return beside(self.made)
+        return newer_file(self.made)
 
     def write(self, *cells: Cell) -> None:
         self.source_notebook.write_text(canonical(notebook(*cells)), encoding="utf-8")

@@ -17,7 +17,8 @@ import yaml
 from packaging.specifiers import SpecifierSet
 
 from tools import in_colab
-from tools.commands import LEVELS, Refusal
+from tools.command_list import LEVELS
+from tools.commands import Refusal
 from tools.course import colab
 from tools.course.notebook import source
 from tools.course.registry import ROOT, course

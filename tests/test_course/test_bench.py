@@ -22,7 +22,7 @@ def test_every_table_has_its_rows(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     small = {"vocab_size": 50, "layers": 2, "heads": 4, "kv_heads": 2, "width": 32}
-    changes = {"TOKENS": (16, 32), "WRITERS": small, "TEXTS_AT_ONCE": (1, 3)}
+    changes = {"TOKENS": (16, 32), "WRITERS": small, "BATCH_SIZES": (1, 3)}
     for name, value in {**changes, "PROMPT": 5, "STEPS": 4}.items():
         monkeypatch.setattr(bench, name, value)
     # what is loaded is of full size otherwise

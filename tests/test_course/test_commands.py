@@ -15,11 +15,12 @@ from pathlib import Path
 import pytest
 
 from tools import __main__ as entry
-from tools import commands, environment, run
+from tools import arguments, commands, environment, run
 from tools.commands import Refusal
 from tools.course.registry import ROOT
 
 COMMANDS = commands.commands()
+PARTS = ("arguments.py", "command_list.py", "commands.py")
 OLD_SYNTAX = ("__init__.py", "__main__.py", "environment.py")
 # Without packages, as on a machine on which nothing is installed.
 BARE = [sys.executable, "-I", "-S", "-c"]
@@ -48,7 +49,7 @@ def copy(tmp_path: Path) -> Path:
     """A course with a command or two, whose environment is this Python's."""
     root = tmp_path / "the course's 'folder'"
     (root / "tools" / "course").mkdir(parents=True)
-    for name in (*OLD_SYNTAX, "commands.py", "run.py", "install.py"):
+    for name in (*OLD_SYNTAX, *PARTS, "run.py", "install.py"):
         shutil.copy(ROOT / "tools" / name, root / "tools")
     shutil.copy(ROOT / "pyproject.toml", root)
     said = "import sys\ndef main(arguments):\n    print('ran', list(arguments))\n    return 3\n"
@@ -157,14 +158,16 @@ def test_a_message_names_what_was_typed(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_amounts_are_read() -> None:
-    assert [commands.memory(text) for text in ("3GB", "1.5gb", "200 KB".replace(" ", ""), "7")] == [
+    assert [
+        arguments.memory(text) for text in ("3GB", "1.5gb", "200 KB".replace(" ", ""), "7")
+    ] == [
         3 * 10**9,
         15 * 10**8,
         200_000,
         7,
     ]
     with pytest.raises(argparse.ArgumentTypeError):
-        commands.whole(1)("-3")
+        arguments.integer(1)("-3")
 
 
 # ---------------------------------------------------------------------------------- exit statuses
@@ -222,14 +225,14 @@ def test_the_status_of_several_processes_is_128_and_the_signal(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     kill = ("-c", "import os; os.kill(os.getpid(), 15)")
-    several = commands.Command("several", "x", calls=(("-c", "pass"), kill))
-    monkeypatch.setattr(commands, "_LIST", (several,))
+    several = arguments.Command("several", "x", calls=(("-c", "pass"), kill))
+    monkeypatch.setattr(commands, "COMMANDS", (several,))
     monkeypatch.chdir(ROOT)
     assert run.run(several, []) == 143
 
 
 def test_a_refusal_is_one_line_with_its_status(capsys: pytest.CaptureFixture[str]) -> None:
-    def refuse(command: commands.Command, arguments: list[str]) -> int:
+    def refuse(command: arguments.Command, arguments: list[str]) -> int:
         raise Refusal("the disk must have room, got none. Make room.", status=1)
 
     assert run.answer(["progress"], refuse) == 1

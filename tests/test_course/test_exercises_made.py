@@ -225,18 +225,18 @@ def test_check_says_what_differs_and_writes_nothing(
 ) -> None:
     assert not make(folder, "--check")
     assert not folder.made.exists()
-    assert "got none. Run: make exercises" in capsys.readouterr().out
+    assert "got none. Type: python3 -m tools exercises" in capsys.readouterr().out
     assert make(folder)
     assert make(folder, "--check")
     folder.change_source_notebook()
     before = folder.made.read_bytes()
     capsys.readouterr()
     assert not make(folder, "--check")
-    assert "got another. Run: make exercises" in capsys.readouterr().out
+    assert "got a different one. Type: python3 -m tools exercises" in capsys.readouterr().out
     assert folder.made.read_bytes() == before
     (folder.made.parent / "05_left_over.ipynb").write_text("{}")
     assert not make(folder, "--check")
-    assert "05_left_over.ipynb: every one has its master" in capsys.readouterr().out
+    assert "05_left_over.ipynb must have a source notebook, got none" in capsys.readouterr().out
 
 
 def test_a_source_notebook_needs_its_chapter(
@@ -246,9 +246,12 @@ def test_a_source_notebook_needs_its_chapter(
     assert not make(folder)
     said = capsys.readouterr()
     assert "05_solutions.ipynb: course.toml has no such chapter" in said.err
-    assert "03_tiny.ipynb: its chapter has no exercises yet" in said.out
+    assert "03_tiny.ipynb: the chapter has no exercises yet" in said.out
     assert not make(folder, "--check")
-    assert "05_solutions.ipynb: a master belongs to a chapter" in capsys.readouterr().out
+    assert (
+        "05_solutions.ipynb must belong to a chapter in course.toml, got none"
+        in capsys.readouterr().out
+    )
 
 
 def test_a_chapter_that_is_not_listed_is_named(folder: Folder) -> None:
@@ -305,7 +308,7 @@ def test_running_and_saving_is_no_change(folder: Folder, change: Callable) -> No
 
 
 @pytest.mark.parametrize("change", CHANGED, ids=lambda change: change.__name__)
-def test_a_changed_notebook_stays_and_the_new_one_is_put_beside_it(
+def test_a_changed_notebook_stays_and_the_newer_one_is_next_to_it(
     folder: Folder, change: Callable, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert make(folder)
@@ -313,32 +316,32 @@ def test_a_changed_notebook_stays_and_the_new_one_is_put_beside_it(
     assert make(folder)
     forgotten = change is solved_and_forgotten  # nothing tells what they began with
     assert folder.new.exists() == forgotten
-    assert f"{'beside' if forgotten else 'kept':9}  notebooks/exercises" in capsys.readouterr().out
+    assert f"{'newer' if forgotten else 'kept':9}  notebooks/exercises" in capsys.readouterr().out
     folder.change_source_notebook()
     for _ in range(2):
         assert make(folder)
         assert folder.made.read_bytes() == theirs
         assert "Say it aloud." in folder.new.read_text()
-        assert "you changed it; the new one is 03_exercises.new.ipynb" in capsys.readouterr().out
+        assert "the newer version is 03_exercises.new.ipynb" in capsys.readouterr().out
     folder.write(*MASTER)
-    assert make(folder), "the same as in the beginning: nothing is new, and nothing is lost"
+    assert make(folder), "the released version again: nothing is new, and nothing is lost"
     assert folder.made.read_bytes() == theirs
 
 
-def test_work_in_the_notebook_beside_it_is_kept_too(
+def test_work_in_the_notebook_next_to_it_is_also_kept(
     folder: Folder, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert make(folder)
     theirs = edit(folder.made, solved)
     folder.change_source_notebook()
     assert make(folder)
-    beside = edit(folder.new, added)
+    newer = edit(folder.new, added)
     cells = copy.deepcopy(MASTER)
     cells[0]["source"] += "\n\nA third version."
     folder.write(*cells)
     assert make(folder)
     assert "blocked" in capsys.readouterr().out
-    assert (folder.made.read_bytes(), folder.new.read_bytes()) == (theirs, beside)
+    assert (folder.made.read_bytes(), folder.new.read_bytes()) == (theirs, newer)
 
 
 @pytest.mark.parametrize("content", [b"", b'{"cells": [', b"[]", b'{"cells": [3]}', b"\xff\xfe"])
@@ -360,7 +363,7 @@ def test_a_notebook_that_reads_as_the_new_one_is_replaced(folder: Folder) -> Non
     assert not folder.new.exists()
 
 
-def test_what_stands_beside_exercises_needs_no_source_notebook(folder: Folder) -> None:
+def test_a_newer_file_next_to_exercises_needs_no_source_notebook(folder: Folder) -> None:
     folder.made.parent.mkdir()
     folder.new.write_text("{}")
     assert exercises.superfluous(folder.course) == []

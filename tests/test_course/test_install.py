@@ -19,7 +19,8 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
-from tools import commands, environment, install
+from tools import environment, install
+from tools.command_list import LEVELS
 from tools.commands import Refusal
 from tools.course.registry import ROOT
 
@@ -93,7 +94,7 @@ def test_it_installs_once_again_after_an_interruption_and_anew_after_a_move(
     # pip fails, as if the network were gone: it is not installed, and the next call begins again
     (copy / "requirements.txt").write_text("broken!\n")
     (said,) = pretended("course")
-    assert said == "requirements.txt could not be installed, see above. Call it again."
+    assert said == "pip must install requirements.txt, got an error (above). Run it again."
     (copy / "requirements.txt").write_text("")
     assert pretended("course") == ["requirements.txt"]
     assert not kept.exists()
@@ -152,7 +153,7 @@ def test_the_small_torch_comes_first_where_it_is_asked_for(
     install._pip("python", "-r", "requirements.txt")
     assert len(called) == 1
     monkeypatch.setenv("TORCH", "gpu")
-    with pytest.raises(Refusal, match="TORCH must be cpu or not set, got TORCH=gpu"):
+    with pytest.raises(Refusal, match="TORCH must be cpu or not set, got gpu"):
         install._pip("python", "-r", "requirements.txt")
 
 
@@ -350,7 +351,7 @@ def test_learning_needs_no_tools_for_testing() -> None:
     testing = {"ruff", "hypothesis", "pytest", "pytest-xdist", "nbval", "mypy", "nbgrader"}
     assert not names & testing
     assert install.included("dev") == ["dev", "course"]
-    assert {ROOT / name for name in commands.LEVELS.values()} == set(ROOT.glob("requirements*"))
+    assert {ROOT / name for name in LEVELS.values()} == set(ROOT.glob("requirements*"))
 
 
 def test_cleaning_removes_what_was_installed_and_nothing_else(tmp_path: Path) -> None:

@@ -82,9 +82,11 @@ def test_progress_reports_in_lines(folder: Folder) -> None:
         r"03  tiny +\[#-\] +right 1, not run 2, open 3  \(a newer version: \w+.new.ipynb\)",
         lines[0],
     )
-    assert lines[1].startswith("03  zero") and lines[1].endswith("the file is damaged")
-    assert lines[2].startswith("04  broken") and lines[2].endswith("the file is damaged")
-    assert lines[3].startswith("05  tiny") and lines[3].endswith("is there")
+    assert lines[1].startswith("03  zero") and lines[1].endswith("its exercise notebook is damaged")
+    assert lines[2].startswith("04  broken") and lines[2].endswith(
+        "its exercise notebook is damaged"
+    )
+    assert lines[3].startswith("05  tiny") and lines[3].endswith("is missing")
     assert lines[4] == "\n1 of 2 right, about 15 minutes left"
     half["cells"][14]["source"] = "print(3)"
     folder.made.write_text(json.dumps(half))

@@ -199,7 +199,7 @@ def test_a_run_of_the_instructor_is_not_handed_out(folder: Folder) -> None:
     name = f"notebooks/exercises/{NAME}"
     assert b"(2, 3)" not in student_copy.release_files(folder.root)[name]
     edit(folder.root / "notebooks" / CHAPTER, lambda n: n["metadata"].update(toc={}))
-    with pytest.raises(ValueError, match="must be as `make refresh` writes it"):
+    with pytest.raises(ValueError, match="must be as refresh writes it"):
         student_copy.release_files(folder.root)
 
 

@@ -156,7 +156,7 @@ def test_broken_links_are_seen(tmp_path: Path) -> None:
         "a.html: id 'x' occurs twice",
         "a.html: loads https://x.org/y.js from a foreign server",
         "a.html: loads no.png, which is not there",
-        "a.html: b.html#gone leads to no such place",
+        "a.html: b.html#gone leads to a missing anchor",
         "a.html: c.html leads to no file",
         "a.html: /top works from the top of a server only",
         "a.css: loads https://x.org/font.css from a foreign server",

@@ -18,8 +18,8 @@ from tools.course.notebook import source
 from tools.course.registry import ROOT, Chapter, course
 from tools.lecture import drawings, make_slides, prose
 from tools.lecture.deck import deck
-from tools.lecture.reveal_page import line, markdown
-from tools.lecture.slide import FULL, ROOM, Deck
+from tools.lecture.reveal_page import line, markdown, page
+from tools.lecture.slide import FULL, ROOM, Deck, Element, Slide
 from tools.lecture.wrong_answers import exercises, nearest, reasons_of
 
 CHAPTERS = pytest.mark.parametrize("chapter", course().chapters, ids=lambda c: c.file)
@@ -289,10 +289,19 @@ def test_a_box_of_the_notebook_comes_as_text_and_table() -> None:
     ]  # fmt: skip
 
 
+def test_a_page_escapes_outputs_and_answers_and_keeps_html() -> None:
+    kinds = {"output": "1 < 2", "answer": "a & b", "html": "<table></table>", "code": "x < 1"}
+    slide = Slide("result", "`a < b`", [Element(kind, text, 9) for kind, text in kinds.items()])
+    text = page(Deck(course()["03"], [[slide]]))
+    for shown in ("<pre>1 &lt; 2</pre>", "<p>a &amp; b</p>", "<table></table>", "&lt;</span>"):
+        assert shown in text
+    assert "<h2><code>a &lt; b</code></h2>" in text
+
+
 def test_an_unknown_chapter_is_refused_and_several_are_found() -> None:
     assert [chapter.number for chapter in make_slides.find(["04", "03"])] == ["03", "04"]
     assert make_slides.find([]) == list(course().chapters)
-    with pytest.raises(Refusal, match="must be beginnings of names of chapters, got '99'"):
+    with pytest.raises(Refusal, match="must be prefixes of chapter names, got '99'"):
         make_slides.find(["99"])
 
 
@@ -304,5 +313,5 @@ def test_without_a_browser_the_pages_are_made(
 
     monkeypatch.setattr(make_slides, "printed", printed)
     make_slides.main(["02", "--out", str(tmp_path)])
-    assert "the pages are made, the PDFs are not: no Chromium was found" in capsys.readouterr().out
+    assert "made the pages, but no PDFs: no Chromium was found" in capsys.readouterr().out
     assert (tmp_path / "02_qkv_projection.html").is_file()

@@ -278,16 +278,17 @@ def test_a_gpu_is_taken_where_each_process_has_one(gpus: int, here: int, kind: s
 
 
 @pytest.mark.parametrize("size", ["63", "1438", "1"])
-def test_a_batch_that_cannot_be_dealt_out_is_refused(size: str, tmp_path: Path) -> None:
+def test_a_batch_that_cannot_be_divided_is_refused(size: str, tmp_path: Path) -> None:
     ended = run(tmp_path, 2, "--batch-size", size)
     assert ended.codes == [1, 1]
     fix = {"63": 62, "1438": 1436, "1": 2}[size]
-    assert f"got --batch-size {size} for 2 processes. Use for example {fix}." in ended.said
+    assert "--batch-size must be a multiple of 2, the number of processes" in ended.said
+    assert f"got {size}. Use for example {fix}." in ended.said
 
 
 def test_another_recipe_is_refused_and_the_folder_left_alone(saved: Path) -> None:
     before = sorted(path.name for path in saved.iterdir())
-    with pytest.raises(SystemExit, match=r"got seed=5 for .* which was begun with 0\. Use the sam"):
+    with pytest.raises(SystemExit, match=r"--seed must be 0 as before in .*, got 5\. Use the sam"):
         alone("--checkpoints", str(saved), "--seed", "5")
     assert sorted(path.name for path in saved.iterdir()) == before
     assert not dist.is_initialized(), "the group is left, whatever happens"
@@ -297,7 +298,7 @@ def test_another_recipe_is_refused_and_the_folder_left_alone(saved: Path) -> Non
 def test_numbers_below_one_are_refused(option: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         alone(option, "0")
-    assert "must be at least 1, got 0" in capsys.readouterr().err
+    assert f"{option} must be at least 1, got 0. Write 1" in capsys.readouterr().err
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="the system has no such signal")

@@ -16,7 +16,7 @@ from made_up import Folder, code, edit, joined, notebook, printed, prose, ran, s
 
 from tools.commands import Refusal
 from tools.course import local_changes, progress, release, update
-from tools.course.files import beside
+from tools.course.files import newer_file
 from tools.course.notebook import canonical
 
 
@@ -95,7 +95,7 @@ def work(root: Path) -> dict[str, bytes]:
     return {name: (root / name).read_bytes() for name in kept}
 
 
-BESIDE = {
+NEW_FILES = {
     "notebooks/02_guessed.ipynb",
     "notebooks/exercises/01_solved.ipynb",
     "utils/edited.py",
@@ -105,7 +105,7 @@ BESIDE = {
 
 def expect(root: Path, mine: dict[str, bytes]) -> None:
     """The folder holds the new course, and everything that the student wrote."""
-    newer = {beside(Path(name)).as_posix(): NEW[name] for name in BESIDE}
+    newer = {newer_file(Path(name)).as_posix(): NEW[name] for name in NEW_FILES}
     wanted = {**NEW, **newer, **mine}
     files = (path for path in root.rglob("*") if path.is_file() and ".git" not in path.parts)
     found = {path.relative_to(root).as_posix(): path.read_bytes() for path in files}
@@ -148,18 +148,18 @@ def test_an_update_keeps_what_the_student_changed(
     for line in (
         "written    README.md",
         "written    utils/added.py",
-        "kept       notebooks/03_same.ipynb: you changed it, and nothing is new",
-        "beside     utils/edited.py: you changed it; the new one is edited.new.py",
-        "kept       utils/dropped_edited.py: you changed it; the new version has it no more",
+        "kept       notebooks/03_same.ipynb: you changed it, and there is no newer version",
+        "newer      utils/edited.py: you changed it; the newer version is edited.new.py",
+        "kept       utils/dropped_edited.py: you changed it; the new version does not have it",
         "removed    utils/dropped.py",
-        "update: this is version 9.0.0 now: 4 beside, 2 kept, 1 removed, 5 written",
+        "update: installed version 9.0.0: 2 kept, 4 newer, 1 removed, 5 written",
     ):
         assert line in said.splitlines(), said
     assert student.update(given), "calling it again changes nothing"
     expect(student.root, student.mine)
 
 
-def test_exercises_that_were_called_otherwise_are_not_lost(
+def test_exercises_with_a_different_name_are_not_lost(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """An older release gave the exercises the name of their chapter."""
@@ -216,7 +216,7 @@ def test_two_updates_after_each_other(student: Student) -> None:
     student.zip.write_bytes(release.pack(third, "9.1.0"))
     own = student.root / "notebooks/02_guessed.new.ipynb"
     theirs = edit(own, lambda n: n["cells"][0].update(source="guess = 9"))
-    assert not student.update(), "both the chapter and what is beside it are the student's"
+    assert not student.update(), "the student changed the chapter and the file next to it"
     assert own.read_bytes() == theirs
     assert (student.root / "utils/edited.new.py").read_bytes() == b"a = 11\n"
     own.rename(own.with_name("mine.ipynb"))
@@ -253,11 +253,11 @@ def climbing(files: dict[str, bytes]) -> None:
 REFUSED: dict[str, tuple[Callable[[dict[str, bytes]], None], str]] = {
     "damaged": (
         lambda files: files.update(dict.fromkeys([n for n in files if "added" in n], b"x")),
-        "got another utils/added.py. Get the zip again",
+        "got a changed utils/added.py. Get the zip again",
     ),
     "incomplete": (
         lambda files: files.pop(next(n for n in files if "added" in n)),
-        "got another utils/added.py",
+        "got a changed utils/added.py",
     ),
     "no course": (
         lambda files: files.pop(next(n for n in files if "MANIFEST" in n)),
@@ -289,7 +289,7 @@ def test_update_refuses_kindly(student: Student, tmp_path: Path) -> None:
     with pytest.raises(Refusal, match="FROM must be a zip of the course"):
         student.update(tmp_path / "nowhere.zip")
     (student.root / local_changes.MANIFEST).unlink()
-    with pytest.raises(Refusal, match="must have come as a zip"):
+    with pytest.raises(Refusal, match="FROM must be used in an unpacked zip"):
         student.update()
     with pytest.raises(Refusal, match="must be a git clone, got none"):
         update.main([], student.root)
@@ -318,7 +318,7 @@ def test_a_clone_is_updated_in_the_same_way(
     commit(above, OLD)
     git(tmp_path, "clone", "--quiet", str(above), str(root))
     update.main([], root)
-    assert "nothing is new" in capsys.readouterr().out
+    assert "already up to date" in capsys.readouterr().out
     mine = work(root)
     commit(above, NEW)
     pull = subprocess.run(["git", "-C", root, "pull"], capture_output=True)
@@ -326,20 +326,20 @@ def test_a_clone_is_updated_in_the_same_way(
     for _ in range(2):
         assert not update.main([], root)
         expect(root, mine)
-    assert "nothing is new" in capsys.readouterr().out
-    with pytest.raises(Refusal, match="must have come as a zip"):
+    assert "already up to date" in capsys.readouterr().out
+    with pytest.raises(Refusal, match="FROM must be used in an unpacked zip"):
         update.main([str(tmp_path)], root)
     git(root, "add", "utils/edited.py")
-    with pytest.raises(Refusal, match="nothing must be staged"):
+    with pytest.raises(Refusal, match="the git index must be empty"):
         update.main([], root)
     git(root, "commit", "--quiet", "-m", "mine")
-    with pytest.raises(Refusal, match="no commits of its own, got 1"):
+    with pytest.raises(Refusal, match="no own commits, got 1"):
         update.main([], root)
     above.rename(tmp_path / "gone")
     with pytest.raises(Refusal, match="git fetch must reach"):
         update.main([], root)
     git(root, "branch", "--unset-upstream")
-    with pytest.raises(Refusal, match="got no upstream"):
+    with pytest.raises(Refusal, match="must have an upstream, got none"):
         update.main([], root)
 
 

@@ -40,6 +40,8 @@ def test_errors_say_what_to_do(tmp_path):
     assert "got no such notebook" in run(empty)
     assert "--out must be outside" in run(empty, "--out", empty / "grades")
     assert "--out must be outside" in run(empty, "--out", tmp_path)
+    assert "--late-percent must come with --due, got 5 alone" in run(empty, "--late-percent", 5)
+    assert "--due must be a date with or without an hour, got 'x'" in run(empty, "--due", "x")
     other = tmp_path / "other"
     other.mkdir()
     (other / "mine.txt").write_text("mine")

@@ -103,6 +103,13 @@ def test_manual_grades_survive_every_new_run(tmp_path):
         assert "Schön:\nweiter so" in page and "read by the instructor" in page
 
 
+def test_the_class_report_warns_of_a_week_without_isolation(tmp_path):
+    for isolation, warns in (("podman", False), ("plain", True)):
+        graded(tmp_path, week("w", entry("Ada", chapter("03", 2.0)), isolation=isolation))
+        page = (tmp_path / "class.html").read_text(encoding="utf-8")
+        assert ("no isolation" in page) is warns
+
+
 def test_unread_answers_that_are_worth_points_are_reported(tmp_path):
     both = [entry(name, chapter("03", 2.0, f"An essay of {name}.")) for name in ("Ada", "Bo")]
     told = "open answers to 03.2 not read yet, with 0 points until then: 1"
@@ -371,5 +378,5 @@ def test_an_answer_in_who_csv_assigns_a_submission_without_a_new_run(tmp_path):
         answers = {row["handed_in"]: row["is"] for row in table(tmp_path, "who.csv")}
         assert answers == {"Al": "7", "Guest": "nobody"}
     (tmp_path / "who.csv").write_text("handed_in,might_be,is\nGuest,,Bob\n")
-    with pytest.raises(ValueError, match="nobody of the class"):
+    with pytest.raises(ValueError, match="fits none of its students"):
         graded(tmp_path)

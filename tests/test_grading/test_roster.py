@@ -71,7 +71,7 @@ def test_moodles_worksheet_and_canvas_gradebook(tmp_path):
     ],
 )
 def test_an_invalid_list_is_refused_with_advice(text, words, tmp_path):
-    with pytest.raises(ValueError, match=r"^--roster must .*\. ") as error:
+    with pytest.raises(ValueError, match=r"^ROSTER must .*\. ") as error:
         roster.read_roster(written(text, tmp_path))
     assert words in str(error.value)
     with pytest.raises(ValueError, match="Check the path"):
@@ -134,7 +134,7 @@ def test_answers_count(tmp_path):
     matching = Matching(people, answers)
     assert matching.whose("Al").name == matching.whose("A").name == "Ada Lovelace"
     assert matching.whose("Jo Li").id == "118" and matching.whose("Guest") is None
-    for wrong, got in (("Bob", "nobody of the class"), ("Jo Li", "2 of the class")):
+    for wrong, got in (("Bob", "fits none of its students"), ("Jo Li", "fits 2 of its students")):
         with pytest.raises(ValueError, match=got):
             Matching(people, {"Al": wrong})
 
@@ -212,5 +212,5 @@ def test_points_are_taken_only_with_a_penalty():
     ],
 )
 def test_an_invalid_date_is_refused_with_advice(text, percent):
-    with pytest.raises(ValueError, match=r"^--(due|late-percent) must .*got"):
+    with pytest.raises(ValueError, match=r"^(DUE|LATE) must .*got"):
         late_policy.parse(text, percent)

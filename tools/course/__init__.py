@@ -1,1 +1,1 @@
-"""What the commands in tools/ share: chapters, notebooks and their cells, what is shipped."""
+"""Shared code of the commands: chapters, notebooks and their cells, released files."""

@@ -1,8 +1,8 @@
-"""Time and weigh the course's models beside PyTorch's and HuggingFace's.
+"""Compare time and memory of the course's models with PyTorch's and HuggingFace's.
 
-All models of a row have the same sizes and the same weights, checked before they are timed. They
-run in turn, again and again, so a slow moment of the machine meets all of them; a ratio is the
-median over the rounds of (ours / theirs), so below 1 ours is faster or smaller. Writes nothing.
+All models of a row have the same sizes and the same weights, which is checked first. They run in
+turn, so a slow moment of the machine affects all of them; a ratio is the median over the rounds of
+(ours / theirs), so below 1 ours is faster or smaller. No file is written.
 """
 
 import os
@@ -49,10 +49,10 @@ SIZES = {
 BATCH = {"digits": 64, "ViT-B/16": 2}
 ROUNDS = {"digits": 300, "ViT-B/16": 9}
 TOKENS = (512, 1024, 2048, 4096)
-# what writes on: sizes of a small GPT-2 and a small Llama, and how much it writes
+# for generation: sizes of a small GPT-2 and a small Llama, prompt length and new tokens
 WRITERS = {"vocab_size": 1000, "layers": 4, "heads": 8, "kv_heads": 2, "width": 256}
 PROMPT, STEPS = 32, 64
-TEXTS_AT_ONCE = (1, 16)
+BATCH_SIZES = (1, 16)
 
 # our names of the weights -> theirs, replaced in this order
 TORCH_NAMES = {
@@ -99,7 +99,7 @@ class TorchModel(nn.Module):
         layer = nn.TransformerEncoderLayer(
             e, sizes["num_heads"], sizes["mlp_dim"], 0.0, "gelu", batch_first=True, norm_first=True
         )
-        # nested tensors only serve padding, and cannot be had with norm_first
+        # nested tensors are only for padding, and do not work with norm_first
         self.encoder = nn.TransformerEncoder(
             layer, sizes["num_layers"], nn.LayerNorm(e), enable_nested_tensor=False
         )
@@ -253,9 +253,9 @@ def compare(name: str, threads: int, rounds: int) -> None:
 
 
 def attention_memory() -> None:
-    """Print what one attention layer holds at most, fused and open, for more and more tokens."""
+    """Print the peak memory of one attention layer, fused and naive, for growing sequences."""
     print("\nattention alone, width 64, 4 heads: memory per token, in KiB")
-    print("tokens    fused kernel    open form (record_attention)")
+    print("tokens    fused kernel        naive (record_attention)")
     layer = MultiHeadAttention(64, 4).eval()
     for n in TOKENS:
         x = torch.rand(1, n, 64)
@@ -264,16 +264,16 @@ def attention_memory() -> None:
             with torch.inference_mode():
                 layer(x)
 
-        def open_form(x: Tensor = x) -> None:
+        def naive(x: Tensor = x) -> None:
             with torch.inference_mode(), record_attention(layer):
                 layer(x)
 
-        per_token = [peak_bytes(step) / n / 1024 for step in (fused, open_form)]
+        per_token = [peak_bytes(step) / n / 1024 for step in (fused, naive)]
         print(f"{n:6} {per_token[0]:15.1f} {per_token[1]:31.1f}", flush=True)
 
 
 def writers() -> Iterator[tuple[str, nn.Module, PreTrainedModel]]:
-    """Give the name of a family, a model of ours, and HuggingFace's with the same weights."""
+    """Yield a family's name, our model, and HuggingFace's with the same weights."""
     v, n, h, g, e = WRITERS.values()
     none = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
     gpt2 = GPT2Config(
@@ -294,14 +294,14 @@ def writers() -> Iterator[tuple[str, nn.Module, PreTrainedModel]]:
 
 
 def generation(rounds: int) -> None:
-    """Print how many tokens a second are written, with and without a cache, and by HuggingFace."""
-    print("\nwriting 64 tokens behind 32, greedily, 1 thread: tokens a second")
-    print("model    texts at once    no cache       cache    HuggingFace    time ours / theirs")
+    """Print generated tokens per second, with and without a cache, and HuggingFace's."""
+    print("\ngenerating 64 tokens after 32, greedily, 1 thread: tokens per second")
+    print("model       batch size    no cache       cache    HuggingFace    time ours / theirs")
     torch.set_num_threads(1)
     disable_progress_bar()
     results: dict[object, Tensor] = {}
     for family, ours, theirs in writers():
-        for b in TEXTS_AT_ONCE:
+        for b in BATCH_SIZES:
             generator = torch.Generator().manual_seed(0)
             ids = torch.randint(WRITERS["vocab_size"], (b, PROMPT), generator=generator)
             results.clear()
@@ -321,7 +321,7 @@ def generation(rounds: int) -> None:
             }
             seconds = times(steps, rounds)
             same = all(torch.equal(text, results[True]) for text in results.values())
-            assert same, f"{family}: the three wrote different texts"
+            assert same, f"{family}: the three generated different tokens"
             speed = [b * STEPS / statistics.median(seconds[name]) for name in steps]
             pairs = zip(seconds["cache"], seconds["HuggingFace"], strict=True)
             ratio = statistics.median(a / c for a, c in pairs)
@@ -343,7 +343,7 @@ def loaded(load: Callable[[str], nn.Module], folder: str, inputs: Tensor) -> Cal
 
 
 def loading(rounds: int) -> None:
-    """Print how long it takes from a file of weights to a first result, ours and HuggingFace's."""
+    """Print the time from a file of weights to a first result, ours and HuggingFace's."""
     torch.set_num_threads(1)
     disable_progress_bar()
     print("\nloading: from safetensors on disk to the first result")

@@ -32,7 +32,7 @@ def launched() -> Iterator[Browser]:
     """Start a browser, and end it afterwards.
 
     Raises:
-        ValueError: there is none.
+        ValueError: no browser is installed.
     """
     from playwright.sync_api import Error, sync_playwright
 

@@ -1,11 +1,11 @@
 """Make copies of the notebooks for Google Colab, each with a first cell that prepares everything.
 
-With the address of a repository, the cell clones the course from there; without one, it unpacks the
-zip of the course, which you upload by hand.
+With the address of a repository, the cell clones the course; without one, it unpacks the zip of the
+course, which you upload first.
 
-The copies of chapters and exercises come into build/colab/. Upload one to Colab, or keep them in a
-branch: colab.research.google.com opens a notebook of a public repository by its address. Pictures
-that lie beside the notebooks are put into them.
+The copies of chapters and exercises are written to build/colab/, with their pictures inside. Upload
+one to Colab, or keep them in a branch: colab.research.google.com opens a notebook of a public
+repository by its address.
 """
 
 from __future__ import annotations
@@ -28,40 +28,40 @@ OUT = ROOT / "build" / "colab"
 PICTURE = re.compile(r"(!\[[^\]]*\])\((?!https?:|data:)([^)\s]+\.svg)\)")
 LINK = re.compile(r"(?<!!)\[([^\]]*)\]\((?!https?:|#)[^)\s]+\)")
 WORDS = (
-    "**In Colab, run this cell first**, and again whenever the session was restarted. It fetches "
-    "the course and what it needs: about a minute the first time, nothing to be restarted."
+    "**In Colab, run this cell first**, and again after every restart of the session. It downloads "
+    "the course and its packages in about a minute; the session needs no restart."
 )
 CLONE = "[ -d attention ] || git clone --quiet --depth 1 {address} attention"
 UNPACK = "[ -d attention ] || unzip -q attention-shape-by-shape-*.zip"
 BY_HAND = (
-    " Before it, upload the zip of the course: Files (the folder at the left), Upload; it takes "
-    "a moment until it is listed there."
+    " Before that, upload the zip of the course: Files (the folder icon on the left), Upload; it "
+    "takes a moment to appear in the list."
 )
 
 
 def first_cell(address: str | None) -> str:
-    """Returns the code that brings the course into a session and makes it ready.
+    """Return the code that prepares a session for the course.
 
     Args:
-        address: of a git repository that can be read by everybody; None for an uploaded zip.
+        address: of a public git repository; None for an uploaded zip.
     """
     fetch = CLONE.format(address=address) if address else UNPACK
     return f"%cd -q /content\n!{fetch}\n%run attention/tools/in_colab.py"
 
 
 def for_colab(notebook: Notebook, folder: Path, address: str | None) -> Notebook:
-    """Returns a copy of a notebook with the first cell, and its pictures inside.
+    """Return a copy of a notebook with the first cell, and its pictures inside.
 
     Args:
         notebook: a chapter, or exercises.
-        folder: where it lies; the addresses of its pictures begin there.
+        folder: of the notebook; the addresses of its pictures are relative to it.
         address: as above.
     """
     made = copy.deepcopy(notebook)
     for cell in made["cells"]:
         if cell["cell_type"] == "markdown":
             text = PICTURE.sub(lambda found: _inside(found, folder), source(cell))
-            # A copy stands alone: what lies beside the original has no address there.
+            # A copy has no files next to it, so links to them become text.
             cell["source"] = LINK.sub(r"*\1*", text).splitlines(keepends=True)
     words = WORDS + ("" if address else BY_HAND)
     made["cells"][:0] = [
@@ -76,7 +76,7 @@ def for_colab(notebook: Notebook, folder: Path, address: str | None) -> Notebook
         },
     ]
     if COURSE_KEY in made["metadata"]:
-        remember_beginning(made)  # so that who grades sees what was written into the copy
+        remember_beginning(made)  # so that the grader recognizes changes to the copy
     return made
 
 
@@ -89,8 +89,7 @@ def main(arguments: Sequence[str] = ()) -> None:
     address = parse_arguments("colab", arguments).address
     if address and (urlsplit(address).scheme not in ("http", "https") or " " in address):
         raise Refusal(
-            f"FROM must begin with https://, got {address!r}. Write the "
-            "address from which git can clone the course."
+            f"FROM must begin with https://, got {address!r}. Write an address for git clone."
         )
     OUT.mkdir(parents=True, exist_ok=True)
     for chapter in course().chapters:

@@ -15,7 +15,7 @@ from tools.environment import show_course
 
 
 class NotebookError(Exception):
-    """A notebook did not run to its end; the text names the cell and the error."""
+    """A notebook that stopped before its end; the text names the cell and the error."""
 
 
 def settle_environment() -> None:
@@ -38,7 +38,7 @@ async def execute(path: Path, timeout: float, first: str = "") -> str:
     Raises:
         NotebookError: a cell failed, took too long, or did not raise although its tag says so.
     """
-    # Imported here, so that canonical() needs no kernel.
+    # Imported here, since only this needs a kernel.
     import nbformat
     from ipykernel.kernelspec import get_kernel_dict
     from jupyter_client.kernelspec import KernelSpec, KernelSpecManager

@@ -32,11 +32,11 @@ def name_of(path: Path, root: Path = ROOT) -> str:
     return path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path)
 
 
-def beside(path: Path) -> Path:
+def newer_file(path: Path) -> Path:
     """Return the path for a newer version next to a file with a student's work."""
     return path.with_name(f"{path.stem}.new{path.suffix}")
 
 
-def is_beside(path: Path) -> bool:
+def is_newer_file(path: Path) -> bool:
     """Return whether an update wrote this file next to another."""
     return Path(path.stem).suffix == ".new"

@@ -14,7 +14,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tools.course.files import beside, name_of, write
+from tools.course.files import name_of, newer_file, write
 from tools.course.notebook import COURSE_KEY, Notebook, parse, source
 from tools.course.registry import ROOT
 
@@ -22,7 +22,7 @@ MANIFEST = "MANIFEST.json"
 BEGAN_AS = "began_as"
 
 # Results of `put`, the first words of its lines.
-SAME, WRITTEN, KEPT, BESIDE, BLOCKED = "unchanged", "written", "kept", "beside", "blocked"
+SAME, WRITTEN, KEPT, NEWER, BLOCKED = "unchanged", "written", "kept", "newer", "blocked"
 
 
 def _digest(content: bytes) -> str:
@@ -46,8 +46,8 @@ def fingerprint(name: str, content: bytes) -> str:
     """Return the sha256 of a file's content: for a notebook, of its cells' sources.
 
     Args:
-        name: the file's name; its suffix tells the type.
-        content: of the file. An unreadable notebook is taken as bytes.
+        name: the file's name; its suffix is the type.
+        content: of the file. An unreadable notebook counts as bytes.
     """
     notebook = parse(content) if name.endswith(".ipynb") else None
     if notebook is not None:
@@ -93,7 +93,7 @@ def put(path: Path, new: bytes, began: str | None = None) -> str:
             any other file counts as changed.
     Returns:
         "unchanged" (it was up to date), "written", "kept" (the student changed it, and there is no
-        newer version), "beside" (the newer version is next to it), or "blocked" (the student also
+        newer version), "newer" (the newer version is next to it), or "blocked" (the student also
         changed the file next to it).
     """
     wanted = fingerprint(path.name, new)
@@ -102,24 +102,24 @@ def put(path: Path, new: bytes, began: str | None = None) -> str:
         if fingerprint(path.name, old) != wanted and changed(path, began):
             if wanted == (began or beginning(path.name, old)):
                 return KEPT
-            there = beside(path)
+            there = newer_file(path)
             is_new = there.exists() and fingerprint(there.name, there.read_bytes()) == wanted
             if there.exists() and not is_new and changed(there, began):
                 return BLOCKED
             write(there, new)
-            return BESIDE
+            return NEWER
     path.parent.mkdir(parents=True, exist_ok=True)
     return WRITTEN if write(path, new) else SAME
 
 
 REASONS = {
-    KEPT: "you changed it, and nothing is new",
-    BESIDE: "you changed it; the new one is {new}",
-    BLOCKED: "you changed both it and {new}. Rename the second, then run it again",
+    KEPT: "you changed it, and there is no newer version",
+    NEWER: "you changed it; the newer version is {new}",
+    BLOCKED: "you changed it and {new}. Rename {new}, then run it again",
 }
 
 
 def say(state: str, path: Path, root: Path = ROOT) -> None:
     """Print the result of `put`, one line."""
-    reason = REASONS.get(state, "").format(new=beside(path).name)
+    reason = REASONS.get(state, "").format(new=newer_file(path).name)
     print(f"{state:9}  {name_of(path, root)}{': ' if reason else ''}{reason}", flush=True)

@@ -42,7 +42,7 @@ def generate(source_notebook: Notebook, solution_line: str | None = None) -> Not
 
     made = copy.deepcopy(source_notebook)
     title = source(made["cells"][0])
-    # The heading tells the student's notebook from the one with the solutions.
+    # Only the heading distinguishes the student's notebook from the one with solutions.
     made["cells"][0]["source"] = TITLE.sub(r"\1 Exercises: ", title)
     for cell in made["cells"]:
         if solution_line is not None and cell["cell_type"] == "markdown":
@@ -59,7 +59,7 @@ def generate(source_notebook: Notebook, solution_line: str | None = None) -> Not
         node, _ = step.preprocess(node, {})
     notebook = json.loads(nbformat.writes(node))
     for cell in notebook["cells"]:
-        # LockCells locks only cells with a grade_id; lock cards and hints, too.
+        # LockCells locks only cells with a grade_id; also lock cards and hints.
         if cell["cell_type"] == "markdown":
             cell["metadata"] |= {"deletable": False, "editable": False}
     remember_beginning(notebook)

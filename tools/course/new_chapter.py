@@ -1,9 +1,9 @@
-"""Make the files of a new chapter: what is still to be written is marked TODO.
+"""Make the files of a new chapter, with TODO for missing parts.
 
-It makes the entry in course.toml, the chapter, its source notebook with three exercises that are
-checked and one that is open, their checks, and the answers by which the checks are tested. All of
-it runs and keeps the rules, so that you can replace one TODO after the other and test in between.
-CONTRIBUTING.md says what belongs where.
+It makes the entry in course.toml, the chapter, its source notebook with three checked exercises and
+an open one, their checks, and answers to test the checks with. Everything runs and passes the
+tests, so you can replace one TODO after the other and test in between. CONTRIBUTING.md explains
+the files.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def todo_{number}(shape) -> str:
 
 
 """
-ANSWERS = '''"""Answers to the exercises of chapter {n}, right and wrong."""
+ANSWERS = '''"""Correct and wrong answers to the exercises of chapter {n}."""
 
 from exercise_bank import Bank, swap
 
@@ -130,7 +130,7 @@ def main(arguments: Sequence[str] = (), root: Path = ROOT) -> None:
     here = Course.read(root)
     if not re.fullmatch(r"[a-z][a-z0-9_]*", given.name):
         raise Refusal(
-            f"NAME must be small letters, digits and _, got {given.name!r}. Write linear_attention."
+            f"NAME must consist of a-z, 0-9 and _, got {given.name!r}. Write linear_attention."
         )
     number = f"{int(here.chapters[-1].number) + 1:02}"
     title = given.title or given.name.replace("_", " ").capitalize()
@@ -151,7 +151,7 @@ def main(arguments: Sequence[str] = (), root: Path = ROOT) -> None:
         print(f"written  {name_of(path, root)}")
     for _ in range(3):
         add_exercise(Course.read(root)[number])
-    _say_what_is_left(chapter)
+    _print_next_steps(chapter)
 
 
 def new_exercise(arguments: Sequence[str] = (), root: Path = ROOT) -> None:
@@ -163,9 +163,8 @@ def new_exercise(arguments: Sequence[str] = (), root: Path = ROOT) -> None:
     chapter = here[number]
     if not chapter.source_notebook.is_file():
         raise Refusal(
-            "a chapter must have a source notebook, got no "
-            f"{name_of(chapter.source_notebook, root)}. "
-            "A copy that was handed out has none.",
+            f"NB must be a chapter with a source notebook, got {number} without "
+            f"{name_of(chapter.source_notebook, root)}. Use an instructor's copy.",
             status=1,
         )
     if (count := _count(chapter)) >= max(COUNTS):
@@ -173,25 +172,25 @@ def new_exercise(arguments: Sequence[str] = (), root: Path = ROOT) -> None:
             f"a chapter must have at most {max(COUNTS)} exercises, got {count}. Replace one."
         )
     add_exercise(chapter)
-    _say_what_is_left(chapter)
+    _print_next_steps(chapter)
 
 
 def add_exercise(chapter: Chapter) -> None:
-    """Add an exercise before the open one, everywhere where exercises are listed."""
-    number = _count(chapter)  # the open one has it now and gets the next
+    """Add an exercise before the open one, in all files that list exercises."""
+    number = _count(chapter)  # the open exercise has it now and gets the next one
     n, minutes = chapter.number, chapter.exercise_minutes + MINUTES
     notebook = _read(chapter.source_notebook)
     *_, last = [part for part in sections(notebook) if part.number is not None]
-    place = notebook["cells"].index(last.cells[0])
+    index = notebook["cells"].index(last.cells[0])
     _renumber(last, n, number)
-    notebook["cells"][place:place] = exercise_cells(n, number, is_open=False)
-    _tell(notebook["cells"][0], number + 1, minutes)
+    notebook["cells"][index:index] = exercise_cells(n, number, is_open=False)
+    _set_counts(notebook["cells"][0], number + 1, minutes)
     write(chapter.source_notebook, canonical(notebook).encode())
 
     text = _read(chapter.notebook)
     for cell in text["cells"]:
         if f"(exercises/{n}_exercises.ipynb)" in source(cell):
-            _tell(cell, number + 1, minutes)
+            _set_counts(cell, number + 1, minutes)
     write(chapter.notebook, canonical(text).encode())
 
     words = {"n": n, "number": number}
@@ -249,30 +248,30 @@ def _renumber(section: Section, chapter: str, number: int) -> None:
         grading["grade_id"] = grading["grade_id"].replace(id, f"answer-{chapter}-{number + 1}")
 
 
-def _tell(cell: Cell, count: int, minutes: int) -> None:
-    """Say in a text how many exercises there are, and how long they take."""
+def _set_counts(cell: Cell, count: int, minutes: int) -> None:
+    """Update the number of exercises and of minutes in a text."""
     text = re.sub(r"(?i)(?<=about )\d+(?= minutes)", str(minutes), source(cell), count=1)
     words = "|".join(COUNTS.values())
-    told = COUNTS.get(count, COUNTS[min(COUNTS)])
-    cell["source"] = re.sub(rf"\b({words})(?= (?:of them|exercises)\b)", told, text, count=1)
+    new = COUNTS.get(count, COUNTS[min(COUNTS)])
+    cell["source"] = re.sub(rf"\b({words})(?= (?:of them|exercises)\b)", new, text, count=1)
 
 
 def _edit(path: Path, pattern: str, new: str) -> None:
-    """Replace the one place of a file that a pattern finds."""
+    """Replace the only match of a pattern in a file."""
     text = path.read_text(encoding="utf-8")
     found = re.findall(pattern, text, re.MULTILINE)
     if len(found) != 1:
         raise Refusal(
-            f"{path.name} must have one place that matches {pattern}, got {len(found)}. "
+            f"{path.name} must have one match of {pattern}, got {len(found)}. "
             "Add the exercise by hand.",
             status=1,
         )
     write(path, re.sub(pattern, new, text, flags=re.MULTILINE).encode())
 
 
-def _say_what_is_left(chapter: Chapter) -> None:
+def _print_next_steps(chapter: Chapter) -> None:
     n = chapter.number
-    print(f"Write what is marked TODO in {LIST} and in the files of chapter {n}. Then type:")
+    print(f"Replace every TODO in {LIST} and in the files of chapter {n}. Then type:")
     for line in (f"refresh {n}", f"exercises {n}", "readme", f"mutants {n}"):
         print(f"  {as_typed(line)}")
-    print('By hand: "Next" of the chapter before, and the plans for instructors.')
+    print('Edit by hand: "Next" of the previous chapter, and the plans for instructors.')

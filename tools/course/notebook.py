@@ -124,11 +124,11 @@ def cell_metadata(metadata: dict[str, Any]) -> dict[str, Any]:
 
 
 def fix_ids(cells: list[dict[str, Any]]) -> None:
-    """Give cells without an id, or with a duplicate one, an id from their place and text."""
+    """Give cells without an id, or with a duplicate one, an id from their position and text."""
     taken: set[str] = set()
-    for place, cell in enumerate(cells):
+    for index, cell in enumerate(cells):
         if not cell["id"] or cell["id"] in taken:
-            text = f"{place}:{source(cell)}"
+            text = f"{index}:{source(cell)}"
             cell["id"] = hashlib.sha256(text.encode()).hexdigest()[:8]
         taken.add(cell["id"])
 
@@ -181,12 +181,12 @@ def strip_png(encoded: str) -> str:
     content = base64.b64decode(encoded)
     if not content.startswith(PNG_SIGNATURE):
         return encoded.strip()
-    kept, place = [PNG_SIGNATURE], len(PNG_SIGNATURE)
-    while place < len(content):
-        end = place + 12 + int.from_bytes(content[place : place + 4], "big")
-        if content[place + 4 : place + 8] not in PNG_TEXT_CHUNKS:
-            kept.append(content[place:end])
-        place = end
+    kept, start = [PNG_SIGNATURE], len(PNG_SIGNATURE)
+    while start < len(content):
+        end = start + 12 + int.from_bytes(content[start : start + 4], "big")
+        if content[start + 4 : start + 8] not in PNG_TEXT_CHUNKS:
+            kept.append(content[start:end])
+        start = end
     return base64.b64encode(b"".join(kept)).decode()
 
 

@@ -1,7 +1,7 @@
-"""Show which exercises are done, from what the student's own notebooks hold.
+"""Show which exercises are done, according to the student's notebooks.
 
-It reads what the check cells in notebooks/exercises/ stored when they ran last. It runs
-nothing, writes nothing and sends nothing.
+It reads the stored results of the check cells in notebooks/exercises/. It runs nothing, writes
+nothing and sends nothing.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tools.commands import parse_arguments
 from tools.course.cards import CARD_LINE, STUB, Section, grade_id, sections
-from tools.course.files import beside, is_beside
+from tools.course.files import is_newer_file, newer_file
 from tools.course.notebook import Cell, Notebook, parse, source
 from tools.course.registry import Course, course
 
@@ -31,10 +31,10 @@ class Exercise:
 
 
 def exercises(notebook: Notebook | None, chapter: str) -> list[Exercise]:
-    """Reads what is known of each exercise of a notebook, whatever the order of its cells.
+    """Return the state of each exercise of a notebook, for any order of its cells.
 
     Raises:
-        TypeError, KeyError, AttributeError: it is no notebook, or not well formed.
+        TypeError, KeyError, AttributeError: it is not a valid notebook.
     """
     found = {}
     for section in sections(notebook):
@@ -57,14 +57,14 @@ def _checks(notebook: Notebook, chapter: str, number: int) -> Iterator[Cell]:
 
 
 def _state(checks: list[Cell], exercise: str) -> str:
-    """What the check said that ran last; a copied cell may have made two of one."""
+    """Return the result of the check that ran last; a copied cell may be a second check."""
     last = max(checks, key=lambda cell: cell.get("execution_count") or 0)
     outputs = last.get("outputs", [])
     for output in outputs:
         said = output.get("data", {}).get(VERDICT_MIME) or {}
         if said.get("exercise") == exercise and said.get("state") in (RIGHT, NOT_RIGHT, NOT_YET):
             return said["state"]
-    # what a course before this one printed
+    # printed by an earlier version of the course
     printed = "".join("".join(output.get("text", "")) for output in outputs)
     states = "|".join((RIGHT, NOT_RIGHT, NOT_YET))
     found = re.search(rf"^{re.escape(exercise)}  ({states}):", printed, re.MULTILINE)
@@ -81,7 +81,7 @@ def _open(section: Section) -> str:
 
 
 def line(chapter: str, title: str, found: list[Exercise]) -> str:
-    """Says in one line how far a chapter is."""
+    """Return the state of a chapter in one line."""
     checked = [exercise for exercise in found if exercise.state not in (OPEN, WRITTEN)]
     done = sum(exercise.state == RIGHT for exercise in checked)
     bar = "#" * done + "-" * (len(checked) - done)
@@ -94,9 +94,9 @@ def line(chapter: str, title: str, found: list[Exercise]) -> str:
 
 
 def notebooks(here: Course) -> list[Path]:
-    """Finds the notebooks of exercises, also those that a chapter should have and that are gone."""
+    """Return the exercise notebooks, including missing ones of chapters."""
     found = (here.root / "notebooks" / "exercises").glob("[0-9][0-9]_*.ipynb")
-    there = {path for path in found if not is_beside(path)}
+    there = {path for path in found if not is_newer_file(path)}
     return sorted(there | {chapter.exercises for chapter in here.chapters})
 
 
@@ -105,27 +105,27 @@ def _rank(exercise: Exercise) -> int:
 
 
 def report(here: Course) -> Iterator[str]:
-    """Gives the lines to print: one for each notebook of exercises, and the total."""
+    """Yield a line for each exercise notebook, and the total."""
     titles = {chapter.exercises: chapter.title for chapter in here.chapters}
     everything: dict[tuple[str, int], Exercise] = {}
     for path in notebooks(here):
-        # A notebook that is called otherwise, such as a copy, goes by its own name.
+        # A notebook with a different name, such as a copy, is shown with its own name.
         chapter = path.stem[:2]
         title = titles.get(path, path.stem[3:].replace("_", " "))
         if not path.exists():
-            yield f"{chapter}  {title:32}  no notebook of exercises is there"
+            yield f"{chapter}  {title:32}  its exercise notebook is missing"
             continue
         notebook = parse(path.read_bytes())
         try:
             found = exercises(notebook, chapter)
         except (TypeError, KeyError, AttributeError):
-            yield f"{chapter}  {title:32}  cannot be read: the file is damaged"
+            yield f"{chapter}  {title:32}  its exercise notebook is damaged"
             continue
         for exercise in found:
-            # A copy, or the notebook of an older course: what is done in one of them is done.
+            # With a copy, or the notebook of an older version, the better state counts.
             known = everything.setdefault((chapter, exercise.number), exercise)
             everything[chapter, exercise.number] = min(known, exercise, key=_rank)
-        new = f"  (a newer version: {beside(path).name})" if beside(path).exists() else ""
+        new = f"  (a newer version: {newer_file(path).name})" if newer_file(path).exists() else ""
         yield line(chapter, title, found) + new
     total = everything.values()
     checked = [exercise for exercise in total if exercise.state not in (OPEN, WRITTEN)]

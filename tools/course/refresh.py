@@ -1,10 +1,10 @@
-"""Run notebooks from the first cell to the last and store what they show, in one canonical form.
+"""Run notebooks from the first cell to the last and store their outputs, in a canonical form.
 
-The notebooks in notebooks/exercises/ are left alone: they hold a student's work, and `make
-exercises` makes them. So is a NAME.new.ipynb that an update put beside a notebook.
+The notebooks in notebooks/exercises/ are left alone: they hold a student's work and are made by
+`make exercises`. So is a NAME.new.ipynb, which an update writes next to a changed notebook.
 
-Running it twice changes nothing the second time, so `git diff` shows what a change of a chapter
-really changed. The canonical form is described in tools/course/notebook.py.
+A second run changes nothing, so `git diff` shows the true effect of an edit. The canonical form is
+described in tools/course/notebook.py.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from pathlib import Path
 
 from tools.commands import Refusal, as_typed, parse_arguments
 from tools.course.execute import NotebookError, execute, settle_environment
-from tools.course.files import is_beside, name_of, write
+from tools.course.files import is_newer_file, name_of, write
 from tools.course.registry import LIST, ROOT, Course
 
 
 async def refresh(
     paths: list[Path], *, timeout: float = 600, at_once: int = 2, check: bool = False
 ) -> int:
-    """Refreshes the notebooks, a few at once, and reports on each; returns how many failed."""
+    """Refresh the notebooks, a few at once, report on each, and return how many failed."""
     settle_environment()
     gate = asyncio.Semaphore(at_once)
 
@@ -46,7 +46,7 @@ async def refresh(
 
 
 def find(names: list[str], root: Path = ROOT) -> list[Path]:
-    """Turns names (paths, folders, or beginnings of file names) into notebooks, in order."""
+    """Return the notebooks of names, in order: paths, folders, or prefixes of file names."""
     known = sorted(
         path
         for path in (root / "notebooks").rglob("*.ipynb")
@@ -64,26 +64,26 @@ def find(names: list[str], root: Path = ROOT) -> list[Path]:
             matches = [path for path in known if path.name.startswith(name)]
         if not matches:
             raise Refusal(
-                f"NB must be paths or beginnings of names in notebooks/, got {name!r}. Write 03."
+                f"NB must be paths or prefixes of file names in notebooks/, got {name!r}. Write 03."
             )
         if theirs := [path for path in matches if _is_the_students(path, root)]:
             raise Refusal(
-                "a notebook must not be a student's, got "
-                f"{name_of(theirs[0])}. Refresh its source notebook, then: {as_typed('exercises')}"
+                f"NB must not be a student's notebook, got {name_of(theirs[0])}. Refresh its "
+                f"source notebook, then type: {as_typed('exercises')}"
             )
         found.extend(matches)
     return list(dict.fromkeys(found))
 
 
 def refuse_unlisted(paths: list[Path], here: Course) -> None:
-    """Stops where a chapter or a master was named that the list of the chapters does not have."""
+    """Refuse chapters and source notebooks that are not in course.toml."""
     inside = [path.name for path in paths if path.is_relative_to(here.root / "notebooks")]
     if unlisted := here.lacks(inside):
         raise Refusal(f"a chapter must be in {LIST}, got {' and '.join(unlisted)}. Add an entry.")
 
 
 def _is_the_students(path: Path, root: Path) -> bool:
-    return path.is_relative_to(root / "notebooks" / "exercises") or is_beside(path)
+    return path.is_relative_to(root / "notebooks" / "exercises") or is_newer_file(path)
 
 
 def main(arguments: Sequence[str] = ()) -> int:

@@ -1,8 +1,8 @@
-"""Make the zip that an instructor hands out: the course without what stands in its solutions.
+"""Make the zip for students: the course without its solutions.
 
 It holds the chapters, freshly made exercises, `utils`, the tests that need no solutions, and
-MANIFEST.json, by which `make update` tells later what a student changed. The same course gives the
-same bytes. It is searched for solutions before it is written.
+MANIFEST.json, which lets `make update` recognize files that a student changed. The same course
+gives the same bytes. The files are searched for solutions before the zip is written.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from tools.course.solution_leaks import leaks, solutions
 from tools.course.student_copy import Files, release_files
 
 NAME = "attention-shape-by-shape"
-TOP = "attention"  # short: Windows unpacks it below a folder that is called as the zip is
+TOP = "attention"  # short: Windows unpacks it into a folder with the name of the zip
 DATE = (2026, 1, 1, 0, 0, 0)  # of every file, so that the same course gives the same bytes
 
 
 def pack(files: Files, version: str) -> bytes:
-    """Packs the files below one folder; the same files give the same bytes."""
+    """Pack the files into one folder; the same files give the same bytes."""
     listed = {name: fingerprint(name, content) for name, content in sorted(files.items())}
     text = json.dumps({"course": NAME, "version": version, "files": listed}, indent=1) + "\n"
     memory = io.BytesIO()
@@ -40,14 +40,14 @@ def pack(files: Files, version: str) -> bytes:
 
 
 def site_files(folder: Path) -> Files:
-    """Makes the website and returns its files as a release holds them, below site/.
+    """Make the website and return its files, with names in site/.
 
     Args:
-        folder: where it is made.
+        folder: of the website.
     Raises:
-        ValueError: it cannot be made, or something in it is not as it should be.
+        ValueError: Sphinx failed, or a page breaks a rule.
     """
-    from tools.web.make_site import build  # needs Sphinx, which nothing else here does
+    from tools.web.make_site import build  # only this needs Sphinx
 
     build(course(), folder, folder.with_name("site-work"))
     return {
@@ -61,8 +61,8 @@ def main(arguments: Sequence[str] = ()) -> None:
     given = parse_arguments("release", arguments)
     if not course().source_notebooks():
         raise Refusal(
-            "a release must be made from notebooks/solutions, got no such folder. "
-            "To hand on a copy that was handed out, give its zip.",
+            "notebooks/solutions must hold the source notebooks, got no such folder. "
+            "To pass on a student's copy, pass on its zip.",
             status=1,
         )
     try:
@@ -70,7 +70,7 @@ def main(arguments: Sequence[str] = ()) -> None:
     except ValueError as error:
         raise Refusal(str(error), status=1) from None
     if found := list(leaks(files, solutions())):
-        raise Refusal("a release must contain no solution, got\n  " + "\n  ".join(found), status=1)
+        raise Refusal("a release must contain no solutions, got\n  " + "\n  ".join(found), status=1)
     if given.with_site:
         try:
             files |= site_files(ROOT / "build" / "site")

@@ -65,7 +65,7 @@ def _contains(flat: str, body: str) -> bool:
 
 
 def leaks(files: Files, bodies: list[str]) -> Iterator[str]:
-    """Yield the places of solutions, and of their marks, in released files.
+    """Yield the solutions, and their marks, found in released files.
 
     Checks hold correct formulas for comparison, so they are searched only for longer solutions.
 
@@ -77,9 +77,9 @@ def leaks(files: Files, bodies: list[str]) -> Iterator[str]:
         flat = [_lines_of(text) for text in texts(name, content)]
         for mark in (BEGIN, END):
             if any(f"\n{mark}\n" in text for text in flat):
-                yield f"{name} holds the mark {mark!r}"
+                yield f"{name} with the mark {mark!r}"
         for body in bodies:
             if name.startswith(CHECKERS) and body.count("\n") < FORMULA:
                 continue
             if any(_contains(text, body) for text in flat):
-                yield f"{name} holds the solution that begins with {body.splitlines()[0]!r}"
+                yield f"{name} with the solution that begins {body.splitlines()[0]!r}"

@@ -79,7 +79,7 @@ def _marks(notebook: Notebook) -> Iterator[str]:
         marks = re.findall(r"^.*(?:BEGIN|END) SOLUTION.*$", source(cell), re.MULTILINE)
         if not grade_id(cell).startswith("answer-"):
             if marks and not _unnamed(cell):
-                yield f"marks must be in answer cells, got {marks[0].strip()!r} in another. Move it"
+                yield f"marks must be in answer cells, got {marks[0].strip()!r} elsewhere. Move it"
             continue
         wanted = (BEGIN, END) * (len(marks) // 2)
         pairs = zip(marks[::2], marks[1::2], strict=False)
@@ -105,7 +105,7 @@ def _indent(line: str) -> int:
 
 
 def _unnamed(cell: Cell) -> str:
-    """Return the sign of an answer or a check in a code cell without metadata; else ""."""
+    """Return the mark of an answer or a check in a code cell without metadata; else ""."""
     if cell["cell_type"] != "code" or grade_id(cell):
         return ""
     if BEGIN in source(cell):
@@ -201,7 +201,7 @@ def _end(notebook: Notebook, chapter: str) -> Iterator[str]:
     wanted = f'progress("{chapter}")'
     cells = notebook["cells"]
     if len(cells) < 2 or source(cells[-2]) != wanted or not source(cells[-1]).startswith("## Next"):
-        yield f"the last cells must be {wanted} and ## Next, got others. Add them"
+        yield f"the last cells must be {wanted} and ## Next, got different ones. Add them"
 
 
 def read(chapter: Chapter) -> Notebook:

@@ -1,4 +1,4 @@
-"""The files that an instructor hands out: the course without solutions, grading and their tools."""
+"""The files for students: the course without solutions, grading and their tools."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import unquote
 
-from tools.course.files import is_beside, name_of
+from tools.commands import as_typed
+from tools.course.files import is_newer_file, name_of
 from tools.course.local_changes import remember_beginning
 from tools.course.make_exercises import generate
 from tools.course.notebook import Notebook, canonical, source
@@ -98,7 +99,7 @@ def _listed(root: Path) -> Iterator[Path]:
             hidden = any(
                 part.startswith((".", "__pycache__")) for part in path.relative_to(root).parts
             )
-            if path.is_file() and path.suffix in endings and not hidden and not is_beside(path):
+            if path.is_file() and path.suffix in endings and not hidden and not is_newer_file(path):
                 yield path
 
 
@@ -155,8 +156,8 @@ def _chapter(root: Path, name: str, known: set[str]) -> bytes:
     notebook = json.loads(text)
     if canonical(notebook) != text:
         raise ValueError(
-            f"{name}: the notebook must be as `make refresh` writes it, got one saved by another "
-            "program. Check git diff, then run: make refresh"
+            f"{name} must be as refresh writes it, got one saved by a different program. Check "
+            f"git diff, then type: {as_typed('refresh')}"
         )
     _unlink_cells(notebook, name, known, root)
     return canonical(notebook).encode()

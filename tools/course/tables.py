@@ -24,13 +24,13 @@ HEAD_OF_TIMES = (
 
 
 def count(chapter: Chapter) -> int:
-    """Returns how many exercises a chapter has."""
+    """Return the number of exercises of a chapter."""
     notebook = parse(chapter.exercises.read_bytes()) if chapter.exercises.is_file() else None
     return sum(part.number is not None for part in sections(notebook)) if notebook else 0
 
 
 def row(chapter: Chapter) -> str:
-    """Returns a chapter's line of the table."""
+    """Return the row of a chapter."""
     notebook, exercises = (
         path.relative_to(chapter.root).as_posix() for path in (chapter.notebook, chapter.exercises)
     )
@@ -42,10 +42,10 @@ def row(chapter: Chapter) -> str:
 
 
 def with_table(text: str, here: Course) -> str:
-    """Returns a README with the table of the chapters between its two marks.
+    """Return a README with the table of chapters between its two marks.
 
     Raises:
-        ValueError: the marks are not there.
+        ValueError: the marks are missing.
     """
     return _between(text, BEGIN, HEAD + "".join(map(row, here.chapters)))
 
@@ -62,7 +62,7 @@ def _between(text: str, begin: str, table: str) -> str:
 
 
 def in_words(seconds: float | None) -> str:
-    """Returns a time as a table says it: in steps of 5 seconds, from two minutes on in minutes."""
+    """Return a time rounded to 5 seconds, or to minutes from two minutes on."""
     if seconds is None:
         return "not measured"
     if seconds < 5:
@@ -71,10 +71,10 @@ def in_words(seconds: float | None) -> str:
 
 
 def with_times(text: str, here: Course) -> str:
-    """Returns a page with the table of times between its two marks.
+    """Return a page with the table of times between its two marks.
 
     Raises:
-        ValueError: the marks are not there.
+        ValueError: the marks are missing.
     """
     times = json.loads((here.root / "resources" / "times.json").read_text(encoding="utf-8"))
     kinds = ("chapter", "exercises", "tests")

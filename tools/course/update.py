@@ -1,11 +1,11 @@
-"""Bring a newer course into this folder, and touch nothing that the student changed.
+"""Install a newer version of the course in this folder, and keep the student's changes.
 
-It comes from a zip or its unpacked folder or, in a git clone, from where the clone came.
+The new version comes from a zip or its unpacked folder or, in a git clone, from its upstream.
 
-A file as it was handed out is replaced. One that the student changed stays, and the new version
-is put beside it as NAME.new.EXT. Running a notebook is no change. What was handed out is told by
-MANIFEST.json or, in a clone, by its commit; that one moves on last, so that an update which was
-interrupted is finished by calling it again.
+Unchanged files are replaced. A file that the student changed stays, and its new version is written
+next to it as NAME.new.EXT. Running a notebook does not count as a change. MANIFEST.json, or the
+commit of a clone, says which files were released; it is updated last, so a second run finishes an
+interrupted update.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Files = dict[str, bytes]
 
 
 def with_zip() -> str:
-    """Return what to type where a zip is needed."""
+    """Return the advice to update from a zip."""
     return f"Type: {as_typed('update attention-shape-by-shape.zip')}, with the name of your zip."
 
 
@@ -40,9 +40,9 @@ class Version:
     """A version of the course.
 
     Args:
-        version: what it is called.
+        version: its name.
         files: its files; the names are relative to the folder of the course.
-        finish: makes the folder know that it holds this version.
+        finish: records in the folder that it holds this version.
     """
 
     version: str
@@ -54,7 +54,7 @@ class Version:
 
 
 def manifest(content: bytes, where: str) -> dict[str, str]:
-    """Returns the fingerprints of a release by file name, and refuses names that lead elsewhere."""
+    """Return the fingerprints of a release by file name; refuse names outside of the folder."""
     try:
         files = json.loads(content)["files"]
         pairs = {str(name): str(value) for name, value in files.items()}
@@ -72,11 +72,11 @@ def manifest(content: bytes, where: str) -> dict[str, str]:
 
 
 def release(source: Path, root: Path) -> Version:
-    """Reads a released zip, or the folder that it was unpacked to.
+    """Read a released zip, or its unpacked folder.
 
     Args:
         source: the zip or the folder.
-        root: the folder to be brought up to date.
+        root: the folder to update.
     """
     try:
         files = _unpack(source) if source.is_file() else _collect(source)
@@ -89,7 +89,7 @@ def release(source: Path, root: Path) -> Version:
     for name, value in listed.items():
         if name not in files or fingerprint(name, files[name]) != value:
             raise Refusal(
-                f"{source} must hold the files as they were released, got another {name}. "
+                f"{source} must hold the files as released, got a changed {name}. "
                 "Get the zip again."
             )
     version = str(json.loads(files[MANIFEST]).get("version", "?"))
@@ -130,7 +130,7 @@ def _collect(source: Path) -> Files:
 
 
 def git(root: Path, *command: str) -> bytes | None:
-    """Returns what git prints; None when it fails."""
+    """Return the output of git; None if it fails."""
     try:
         result = subprocess.run(["git", "-C", str(root), *command], capture_output=True)
     except FileNotFoundError:
@@ -153,33 +153,32 @@ def tree(root: Path, commit: str) -> Files:
 
 
 def clone(root: Path) -> tuple[Version, Files] | None:
-    """Fetches what is new upstream; returns it with the files of the present commit.
+    """Fetch from upstream, and return the new version and the files of the current commit.
 
     Returns:
-        None when nothing is new.
+        None if nothing is new.
     """
     if not (root / ".git").exists():
         raise Refusal(f"the folder must be a git clone, got none. {with_zip()}")
     if git(root, "rev-parse", "@{upstream}") is None:
         raise Refusal(
-            "the branch must follow one of another repository, got no upstream. "
-            "Type: git branch -u origin/main",
+            "the branch must have an upstream, got none. Type: git branch -u origin/main",
             status=1,
         )
     if git(root, "fetch", "--quiet") is None:
         raise Refusal(
             "git fetch must reach the repository, got no network or no access. "
-            "Call it again when there is one.",
+            "Check the network, and run it again.",
             status=1,
         )
     new = (git(root, "rev-parse", "@{upstream}") or b"").decode().strip()
     if own := (git(root, "rev-list", f"{new}..HEAD") or b"").split():
         raise Refusal(
-            f"the clone must have no commits of its own, got {len(own)}. Type: git pull", status=1
+            f"the clone must have no own commits, got {len(own)}. Type: git pull", status=1
         )
     if git(root, "diff", "--cached", "--quiet") is None:
         raise Refusal(
-            "nothing must be staged for a commit, since it would be lost, got some changes. "
+            "the git index must be empty, since an update would discard it, got staged changes. "
             "Type: git reset",
             status=1,
         )
@@ -189,23 +188,23 @@ def clone(root: Path) -> tuple[Version, Files] | None:
 
 
 def _move(root: Path, commit: str) -> None:
-    # The files are in place already; this moves the branch and leaves them alone.
+    # The files are written already; this moves only the branch.
     if git(root, "reset", "--quiet", commit) is None:
-        raise Refusal("git reset must move the branch, got an error. Call it again.", status=1)
+        raise Refusal("git reset must move the branch, got an error. Run it again.", status=1)
 
 
 # ---------------------------------------------------------------------------------------- updating
 
 
 def update(new: Version, began: dict[str, str], root: Path) -> bool:
-    """Puts a version in place and says what happened to each file.
+    """Install a version, and print a line for each changed file.
 
     Args:
-        new: the version to come.
-        began: fingerprints of the version that is here, by file name.
+        new: the version to install.
+        began: fingerprints of the installed version, by file name.
         root: the folder of the course.
     Returns:
-        Whether it came to its end; False when a file is in the way.
+        Whether it is finished; False if a file blocks it.
     """
     count: Counter[str] = Counter()
     for name, content in sorted(new.files.items()):
@@ -229,17 +228,17 @@ def update(new: Version, began: dict[str, str], root: Path) -> bool:
         print(f"update: not finished: {said}", flush=True)
         return False
     new.finish()
-    print(f"update: this is version {new.version} now: {said}", flush=True)
+    print(f"update: installed version {new.version}: {said}", flush=True)
     return True
 
 
 def _instead(name: str, files: Files) -> str:
-    """Says where the new version has what a dropped file held."""
+    """Return where the new version has the contents of a removed file."""
     path = PurePosixPath(name)
     exercises = path.with_name(f"{path.name[:2]}_exercises.ipynb")
     if path.parent.name == "exercises" and str(exercises) in files:
         return f"the new version is called {exercises.name}"
-    return "the new version has it no more"
+    return "the new version does not have it"
 
 
 def main(arguments: Sequence[str] = (), root: Path = ROOT) -> int:
@@ -248,7 +247,7 @@ def main(arguments: Sequence[str] = (), root: Path = ROOT) -> int:
     if source is None:
         found = clone(root)
         if found is None:
-            print("update: nothing is new")
+            print("update: already up to date")
             return 0
         new, old = found
         began = {name: fingerprint(name, content) for name, content in old.items()}
@@ -257,7 +256,7 @@ def main(arguments: Sequence[str] = (), root: Path = ROOT) -> int:
             clone_here = (root / ".git").exists()
             how = f"Type: {as_typed('update')}" if clone_here else "Unpack the zip in a new folder."
             raise Refusal(
-                f"a folder must have come as a zip to be updated from one, got no {MANIFEST}. {how}"
+                f"FROM must be used in an unpacked zip, got a folder without {MANIFEST}. {how}"
             )
         new, began = (
             release(Path(source).expanduser(), root),
@@ -267,6 +266,6 @@ def main(arguments: Sequence[str] = (), root: Path = ROOT) -> int:
         finished = update(new, began, root)
     except OSError as error:
         raise Refusal(
-            f"all files must be written, got {error}. Make room, and call it again.", status=1
+            f"all files must be written, got {error}. Free some space, and run it again.", status=1
         ) from None
     return not finished

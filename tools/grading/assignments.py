@@ -1,4 +1,4 @@
-"""Release what is graded: nbgrader's assignments, and a copy of what students' code imports."""
+"""Release nbgrader's assignments, and a copy of the modules that students' code imports."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Assignments:
 
 
 def prepare(chapters: dict[str, Chapter], root: Path) -> Assignments:
-    """Make nbgrader's assignments, and a copy of what students' code imports.
+    """Make nbgrader's assignments, and a copy of the modules that students' code imports.
 
     Args:
         chapters: the chapters to grade, by number.
@@ -126,7 +126,7 @@ def _generate(chapter: Chapter, root: Path) -> None:
 
 
 def imported(notebook: Notebook) -> Iterator[str]:
-    """Yield what the cells of a notebook import: modules, and name that may be modules."""
+    """Yield the imports of a notebook: modules, and names that may be modules."""
     texts = (source(cell) for cell in notebook["cells"] if cell["cell_type"] == "code")
     plain = (re.sub(r"(?m)^[%!].*", "", text) for text in texts)
     for node in (node for text in plain for node in ast.walk(ast.parse(text))):

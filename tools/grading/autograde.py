@@ -44,7 +44,7 @@ DISK_NEEDED = 20_000_000  # free bytes, below which no failure is the student's
 
 @dataclass(frozen=True)
 class Autograder:
-    """Grades students, one after the other.
+    """Grade students, one after the other.
 
     Args:
         assignments: the released notebooks.
@@ -130,7 +130,7 @@ class Autograder:
         given = {source(cell).strip() for cell in released["cells"] if cell["cell_type"] == "code"}
         suspicious = [str(suspicion) for suspicion in suspicions(submission.notebook, given)]
         overwritten = overwrite_cells(submission.notebook, released)
-        own = (place for places in overwritten.own.values() for place in places)
+        own = (index for indices in overwritten.own.values() for index in indices)
         run.own = {*overwritten.outside, *own}
         for remark in [*submission.remarks, *overwritten.remarks, *suspicious]:
             log.warning("%s", remark)
@@ -150,7 +150,7 @@ class Autograder:
             [finding.grade for finding in findings],
             reason="; ".join(dict.fromkeys(reasons)),
             remarks="; ".join([*remarks, *suspicious]),
-            outside=[notebook.shown(place) for place in overwritten.outside],
+            outside=[notebook.shown(index) for index in overwritten.outside],
         )
 
 
@@ -171,7 +171,7 @@ class Finding:
 
     Args:
         grade: of the exercise.
-        reasons: what cost points beside the verdict of the check.
+        reasons: for lost points, apart from the verdict of the check.
         remarks: for the instructor; they cost no points.
     """
 
@@ -198,12 +198,12 @@ class RunNotebook:
 
     def finding(self, original: OriginalExercise) -> Finding:
         """Return the grade of an exercise."""
-        places = self.overwritten.own[original.id]
-        cells = [self.shown(place) for place in places]
+        indices = self.overwritten.own[original.id]
+        cells = [self.shown(index) for index in indices]
         written = any(
             c["kind"] != "code" or c["source"].strip() not in original.stubs for c in cells
         )
-        troubles = [self.run.troubles[place] for place in places if place in self.run.troubles]
+        troubles = [self.run.troubles[index] for index in indices if index in self.run.troubles]
         result, slow = self._result(original.check), self._slow_check(original.check)
         if troubles:
             reason = f"Its cell: {'; '.join(troubles)}. {result.reason}".strip()
@@ -230,29 +230,29 @@ class RunNotebook:
             return CheckResult(NOT_CHECKED, f"The check did not run: {why}.")
         if result.state == NOT_RIGHT:
             return result
-        # What "not yet" says to do next is for a student at the notebook.
+        # The advice of "not yet" is for a student at the notebook.
         reason = f"{result.words}." if result.state == NOT_YET else result.reason
         return CheckResult(result.state, reason, remarks=result.remarks)
 
     def _slow_check(self, check: str | None) -> str | None:
         """Return why a check was interrupted; None if it was not."""
-        place = next((p for p, cell in enumerate(self.cells) if grade_id(cell) == check), None)
-        return None if self.run.stopped or not check else self.run.troubles.get(place)
+        index = next((p for p, cell in enumerate(self.cells) if grade_id(cell) == check), None)
+        return None if self.run.stopped or not check else self.run.troubles.get(index)
 
     def stop(self, originals: list[OriginalExercise]) -> Iterator[str]:
         """Yield where the notebook was stopped, if it was."""
         if not self.run.stopped:
             return
-        place = self.run.stopped_at
+        index = self.run.stopped_at
         by_check = {original.check: original.id for original in originals}
-        where = next((e for e, places in self.overwritten.own.items() if place in places), None)
-        if where is None and place is not None:
-            where = by_check.get(grade_id(self.cells[place]))
+        where = next((e for e, indices in self.overwritten.own.items() if index in indices), None)
+        if where is None and index is not None:
+            where = by_check.get(grade_id(self.cells[index]))
         yield f"stopped {f'in {where}' if where else 'before its end'}: {self.run.stopped}"
 
-    def shown(self, place: int) -> dict[str, Any]:
+    def shown(self, index: int) -> dict[str, Any]:
         """Return what a page shows of a cell."""
-        cell, text, pictures = self.cells[place], "", []
+        cell, text, pictures = self.cells[index], "", []
         for output in cell.get("outputs", []):
             data = output.get("data", {})
             text += "".join(output.get("text", ""))
@@ -265,7 +265,7 @@ class RunNotebook:
         if len(text) > TEXT_KEPT:
             text = text[:TEXT_KEPT] + "\n... (cut here)"
         return {
-            "number": self.overwritten.numbers[place],
+            "number": self.overwritten.numbers[index],
             "kind": cell["cell_type"],
             "source": source(cell),
             "text": text,

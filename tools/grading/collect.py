@@ -133,7 +133,7 @@ class Owner:
         name: as shown.
         id: the number from the platform, "" if none.
         late: whether the name marks it as late.
-        raw: the name with invisible characters, which tells apart names that look equal.
+        raw: the name with invisible characters, which distinguishes names that look equal.
     """
 
     name: str

@@ -456,7 +456,7 @@ def folder_bytes(folder: str) -> int:
 
 
 def kill_all() -> None:
-    """Kill the processes that a notebook left behind: all others in this sandbox."""
+    """Kill the remaining processes of a notebook: all others in this sandbox."""
     for _ in range(200):
         if os.getpid() == 1:
             with contextlib.suppress(OSError):

@@ -138,7 +138,7 @@ def _fill(frame: bytearray, file: int, size: int) -> bool:
 
 
 class FrameDecoder:
-    """Assembles messages from chunks of a stream.
+    """Assemble messages from chunks of a byte stream.
 
     Args:
         read: turns a frame into the returned message.
@@ -168,7 +168,7 @@ class FrameDecoder:
 
 
 def _frame_length(start: bytes | bytearray) -> int:
-    """Return the length of the frame with this beginning."""
+    """Return the length of the frame with these first bytes."""
     length, _ = HEAD.unpack_from(start)
     if length > MAX_BYTES:
         raise BrokenFrame(f"a message of {length} bytes")

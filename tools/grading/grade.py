@@ -70,7 +70,7 @@ def results_of_earlier_run(out: str) -> Path:
 
 def main(arguments: Sequence[str] = ()) -> None:
     options = parse_arguments("grade", arguments)
-    # Each process that judges takes one processor, beside the one of the student's code.
+    # Each process that runs checks uses one core, in addition to the one of the student's code.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     if find_spec("nbgrader") is None:
         raise Refusal(

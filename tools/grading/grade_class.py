@@ -101,7 +101,7 @@ class Job:
         number: of the student.
         student: the submissions.
         page: name of the page of feedback.
-        path: the file of the checkpoint for the grades; its log is beside it.
+        path: the file of the checkpoint for the grades; its log is next to it.
         tries: how many processes were started.
         deadline: when the current process is killed, in seconds of the clock.
     """
@@ -119,7 +119,7 @@ class Job:
 
 
 class Pool:
-    """Grades students in processes, several at a time.
+    """Grade students in processes, several at a time.
 
     Args:
         grader: grades one student.

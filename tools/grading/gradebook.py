@@ -163,12 +163,12 @@ class Gradebook:
         """Return the week with a name that the instructor typed.
 
         Raises:
-            ValueError: there is no such week.
+            ValueError: no week has this name.
         """
         if week := self.week(name):
             return week
         known = ", ".join(week.name for week in self.weeks)
-        raise ValueError(f"--week must be one of {known}, got {name}. Change it.")
+        raise ValueError(f"WEEK must be one of {known}, got {name}. Change it.")
 
     def put(self, new: Week, *, chosen: bool) -> None:
         """Add a week, or replace the one with the same name.
@@ -271,12 +271,12 @@ class Gradebook:
     def _students(self) -> dict[tuple[Any, ...], dict[int, Entry]]:
         """Return the entries of each student by week, in the order of the newest week."""
         found: dict[tuple[Any, ...], dict[int, Entry]] = {}
-        for place in reversed(range(len(self.weeks))):
+        for index in reversed(range(len(self.weeks))):
             again: dict[tuple[str, ...], int] = {}
-            for entry in self.weeks[place].entries:
+            for entry in self.weeks[index].entries:
                 own = roster.words(entry.name)
                 again[own] = again.get(own, 0) + 1
-                found.setdefault((own, again[own]), {})[place] = entry
+                found.setdefault((own, again[own]), {})[index] = entry
         return found
 
     def _counting(
@@ -298,15 +298,15 @@ class Gradebook:
             grade = grade or next(iter(found), None) or self._nothing(graded[-1], chapter)
             return grade, self.home_week(chapter), None
         grade = copy.copy(grades[sent[-1]])
-        for place in sent[:-1]:
-            was = grades[place]
-            also = f"also submitted in {self.weeks[place].name}: {was.points:g} of {was.possible:g}"
+        for index in sent[:-1]:
+            was = grades[index]
+            also = f"also submitted in {self.weeks[index].name}: {was.points:g} of {was.possible:g}"
             grade.reason = "; ".join(filter(None, [grade.reason, also]))
         return grade, self.weeks[sent[-1]], entries[sent[-1]].submission(chapter)
 
-    def _nothing(self, place: int, chapter: str) -> ChapterGrade:
+    def _nothing(self, index: int, chapter: str) -> ChapterGrade:
         """Return the grade of a student who was not in the list of that week."""
-        other = next(m for e in self.weeks[place].entries for m in e.grades if m.chapter == chapter)
+        other = next(m for e in self.weeks[index].entries for m in e.grades if m.chapter == chapter)
         zeros = [
             ExerciseGrade(
                 e.id, e.title, 0.0, e.possible, CheckResult(OPEN if e.is_open else NOT_SUBMITTED)

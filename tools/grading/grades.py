@@ -16,12 +16,12 @@ OLD_KEYS = {"minus": "penalty", "marks": "grades", "sent": "submissions", "other
 
 @dataclass(frozen=True)
 class CheckResult:
-    """What the check of one exercise reports.
+    """The report of the check of one exercise.
 
     Args:
         state: one of the six states above.
         reason: one or two sentences.
-        topic: an id that equal reasons of different students share; "" if nothing is wrong.
+        topic: an id, the same for equal reasons of different students; "" if nothing is wrong.
         words: the topic as a sentence, without details of the student's answer.
         named: whether the words name a mistake, not only that something is wrong.
         remarks: for the instructor; they cost no points.

@@ -65,7 +65,7 @@ def _examined(call: str, peer: Peer) -> CheckResult:
     for seed in (torch.manual_seed, random.seed, np.random.seed):
         seed(0)
     verdict = examine(exercise, *answers)
-    # The cause alone, without the place and the inputs, is the same for many students.
+    # Without the location and the inputs, the cause is the same for many students.
     words = str((verdict.cause or verdict.message).core)
     return CheckResult(verdict.state, verdict.reason, verdict.topic, words, verdict.named)
 

@@ -3,7 +3,7 @@
     --due 2026-11-20                               the end of that day
     --due "2026-11-20 18:00"
     --due "03=2026-11-20 18:00, 04=2026-11-27"     for each chapter
-    --due none                                     no due date any more
+    --due none                                     without a due date again
 
 Times are in the time zone of this computer, unless they name another: 2026-11-20 18:00+01:00.
 """
@@ -60,11 +60,9 @@ def parse(text: str | None, percent: float = 0.0) -> LatePolicy:
         ValueError: a date or the percent is invalid.
     """
     if not 0 <= percent <= 100:
-        raise ValueError(f"--late-percent must be from 0 to 100, got {percent:g}. Write 10.")
+        raise ValueError(f"LATE must be a number from 0 to 100, got {percent:g}. Write 10.")
     if percent and not (text or "").strip():
-        raise ValueError(
-            f"--late-percent must come with --due, got {percent:g} without a date. Add --due."
-        )
+        raise ValueError(f"LATE must come with DUE, got {percent:g} alone. Add DUE=2026-11-20.")
     dates: dict[str, datetime] = {}
     if (text or "").strip().casefold() == NONE:
         return LatePolicy()
@@ -73,13 +71,13 @@ def parse(text: str | None, percent: float = 0.0) -> LatePolicy:
         when = _moment(match["when"].strip()) if match else None
         if when is None:
             raise ValueError(
-                f"--due must be a date with or without an hour, got {part!r}. "
+                f"DUE must be a date with or without an hour, got {part!r}. "
                 "Write 2026-11-20, or 03=2026-11-20 18:00."
             )
         chapter = match["chapter"] or ALL
         if chapter in dates:
             name = f"chapter {chapter}" if chapter else "all chapters"
-            raise ValueError(f"--due must have one date for {name}, got two. Remove one.")
+            raise ValueError(f"DUE must have one date for {name}, got two. Remove one.")
         dates[chapter] = when
     return LatePolicy(dates, percent)
 

@@ -1,4 +1,4 @@
-"""Three sentences to start the next lecture with, from the results of the checks.
+"""Three sentences for the start of the next lecture, from the results of the checks.
 
 Two are about the most frequent mistakes, one about the exercise that most students failed or left
 out. Each counts students and names none of them.

@@ -1,4 +1,4 @@
-"""Made-up submissions: what thirty students might submit, and what it is worth.
+"""Made-up submissions of thirty students, and their points.
 
 `made_up_class.py` grades them as a rehearsal; tests build submissions with the same functions.
 """
@@ -86,9 +86,9 @@ def code_cell(text: str) -> Cell:
     return {**cell, "outputs": [], "source": text}
 
 
-def inserted(notebook: Notebook, text: str, place: int = 2) -> Notebook:
+def inserted(notebook: Notebook, text: str, index: int = 2) -> Notebook:
     """Insert a code cell, by default after the imports, and return the notebook."""
-    notebook["cells"].insert(place, code_cell(text))
+    notebook["cells"].insert(index, code_cell(text))
     return notebook
 
 
@@ -192,7 +192,7 @@ CHEATS: dict[str, tuple[str, str]] = {
 }
 
 
-# Odd but honest code beside the answers; it costs no points.
+# Odd but honest code next to the answers; it costs no points.
 ODD = [
     "copy = torch.nn.Linear(2, 3)\ncopy.weight.data = torch.ones(3, 2)\n"
     "encoder = attention = torch.nn.Identity()\nattention.extra = 1",
@@ -226,7 +226,7 @@ def with_slip(notebook: Notebook, assignment: Assignment, done: Iterable[str]) -
 
 @dataclass
 class MadeUpStudent:
-    """What a made-up student submits, and what it is worth.
+    """The submissions of a made-up student, and their points.
 
     Args:
         name: of the student.
@@ -308,17 +308,17 @@ def made_up_class(assignments: list[Assignment], seed: int = 0) -> list[MadeUpSt
     """
     chance = random.Random(seed)
     students = [MadeUpStudent(name, {}, {}) for name in NAMES]
-    for place, student in enumerate(students):
+    for index, student in enumerate(students):
         for number, assignment in enumerate(assignments):
             numbers = list(assignment.points)
-            # Solutions are a beginning: later exercises may use earlier answers.
-            done = numbers[: chance.randint(0, len(numbers))] if place > 2 else numbers
+            # Solutions come first: later exercises may use earlier answers.
+            done = numbers[: chance.randint(0, len(numbers))] if index > 2 else numbers
             notebook = with_slip(assignment.solved(done), assignment, done)
-            if place in ODDS:
-                # Before the imports: after them, it would break the notebook in Jupyter, too.
-                inserted(notebook, f"import torch\n{ODD[place - ODDS[0]]}", 1)
+            if index in ODDS:
+                # Before the imports: after them, it would also break the notebook in Jupyter.
+                inserted(notebook, f"import torch\n{ODD[index - ODDS[0]]}", 1)
             # Each cheat and each accident happens in one chapter of one student.
-            event = place - ODDS[-1] - 1 if number == place % len(assignments) else -1
+            event = index - ODDS[-1] - 1 if number == index % len(assignments) else -1
             student.add(assignment, *_submission(assignment, notebook, done, event))
     return students
 

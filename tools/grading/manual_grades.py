@@ -1,8 +1,8 @@
 """Manual grades and comments: `by_hand.csv` in the folder of results.
 
-It has a row for every answered open exercise. What the instructor types there, in these or in added
-rows, is applied to the tables and pages of every later run and copied to the next by_hand.csv. A
-row for an exercise with a check replaces the points from the check.
+It has a row for every answered open exercise. The instructor's entries, in these or in added rows,
+are applied to the tables and pages of every later run and copied to the next by_hand.csv. A row for
+an exercise with a check replaces the points from the check.
 """
 
 from __future__ import annotations

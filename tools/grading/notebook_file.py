@@ -52,11 +52,11 @@ def tidy(content: bytes) -> Notebook:
     if len(cells) > MAX_CELLS:
         raise Unreadable(f"the notebook has {len(cells)} cells, more than {MAX_CELLS}")
     return {
-        "cells": [_cell(cell, place) for place, cell in enumerate(cells) if isinstance(cell, dict)]
+        "cells": [_cell(cell, index) for index, cell in enumerate(cells) if isinstance(cell, dict)]
     }
 
 
-def _cell(raw: dict[str, Any], place: int) -> Cell:
+def _cell(raw: dict[str, Any], index: int) -> Cell:
     text = raw.get("source", raw.get("input", ""))
     if isinstance(text, list):
         text = "".join(part for part in text if isinstance(part, str))
@@ -73,7 +73,7 @@ def _cell(raw: dict[str, Any], place: int) -> Cell:
         text = ""
     return {
         "cell_type": kind if kind in ("code", "markdown", "raw") else "markdown",
-        "id": f"cell-{place}",
+        "id": f"cell-{index}",
         "metadata": {"nbgrader": {"grade_id": name}} if isinstance(name, str) else {},
         "source": text,
     }

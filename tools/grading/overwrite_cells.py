@@ -74,10 +74,10 @@ class OverwrittenNotebook:
 
     Args:
         notebook: in nbformat 4.5, with the original checks and metadata.
-        own: places (in that notebook) of the student's cells, by exercise.
-        outside: places of the student's cells outside of the exercises.
+        own: indices (in that notebook) of the student's cells, by exercise.
+        outside: indices of the student's cells outside of the exercises.
         remarks: what was restored, for the instructor.
-        numbers: for each place, the number of the cell in the submission; None for checks.
+        numbers: for each index, the number of the cell in the submission; None for checks.
     """
 
     notebook: Notebook
@@ -98,9 +98,9 @@ def overwrite_cells(submitted: Notebook, exercises: Notebook) -> OverwrittenNote
     remarks = [*submission.read_roles(), *submission.read_answers(), *submission.read_checks()]
     graded = _Graded(submission, exercises)
     graded.put_checks(-1)
-    for place, cell in enumerate(submission.cells):
-        graded.put(cell, place)
-        graded.put_checks(place)
+    for index, cell in enumerate(submission.cells):
+        graded.put(cell, index)
+        graded.put_checks(index)
     return OverwrittenNotebook(
         graded.notebook(), graded.own, graded.outside, remarks, graded.numbers
     )
@@ -118,14 +118,14 @@ class _Submission:
         self.originals = original_exercises(exercises)
         self.named = {grade_id(cell): cell for cell in exercises["cells"] if grade_id(cell)}
         self.cells = [dict(cell, number=n) for n, cell in enumerate(submitted["cells"], start=1)]
-        self.where: dict[str, list[int]] = {}  # the places of each original cell, by its grade_id
+        self.where: dict[str, list[int]] = {}  # the indices of each original cell, by its grade_id
 
     def read_roles(self) -> Iterator[str]:
         """Store in each cell which original cell it is, and yield remarks about metadata."""
-        for place, cell in enumerate(self.cells):
+        for index, cell in enumerate(self.cells):
             cell["role"] = name = _which(cell, self.named)
             if name:
-                self.where.setdefault(name, []).append(place)
+                self.where.setdefault(name, []).append(index)
             elif name := grade_id(cell):
                 yield f"cell {cell['number']} has the unknown grade_id {name[:40]}"
         if self.originals and not any(name.startswith("answer-") for name in self.where):
@@ -134,10 +134,10 @@ class _Submission:
     def read_answers(self) -> Iterator[str]:
         """Turn every answer into a code cell, and yield remarks about answers."""
         for name in (name for original in self.originals for name in original.answers):
-            places = self.where.get(name, [])
-            if len(places) > 1:
-                yield f"{name} occurs {len(places)} times: all are run, the last one is shown"
-            for cell in (self.cells[place] for place in places):
+            indices = self.where.get(name, [])
+            if len(indices) > 1:
+                yield f"{name} occurs {len(indices)} times: all are run, the last one is shown"
+            for cell in (self.cells[index] for index in indices):
                 if cell["cell_type"] != "code":
                     yield f"{name} was changed to a text cell: it is run as code"
                     cell["cell_type"] = "code"
@@ -151,17 +151,17 @@ class _Submission:
         return [f"restored: the check of {', '.join(ids)}, {what}" for what, ids in found.items()]
 
     def _change(self, check: str) -> str | None:
-        places = self.where.get(check, [])
-        if not places:
+        indices = self.where.get(check, [])
+        if not indices:
             return "which was deleted"
-        if len(places) > 1:
+        if len(indices) > 1:
             return "which occurred several times"
-        cell, original = self.cells[places[0]], self.named[check]
+        cell, original = self.cells[indices[0]], self.named[check]
         is_same = cell["source"].strip() == source(original).strip()
         return None if is_same and cell["cell_type"] == "code" else "which was changed"
 
-    def places_of_checks(self) -> dict[int, list[OriginalExercise]]:
-        """Return the checks after each place; -1 is the beginning."""
+    def checks_by_index(self) -> dict[int, list[OriginalExercise]]:
+        """Return the checks after each index; -1 is the beginning."""
         edges = _edges(self.cells)
         after: dict[int, list[OriginalExercise]] = {}
         for original in (original for original in self.originals if original.check):
@@ -169,9 +169,9 @@ class _Submission:
         return after
 
     def _place(self, original: OriginalExercise, edges: dict[int, int]) -> int:
-        """Return the place before the check of an exercise; -1 is the beginning."""
+        """Return the index before the check of an exercise; -1 is the beginning."""
         own = self.where.get(original.check or "", [])
-        answers = [place for name in original.answers for place in self.where.get(name, [])]
+        answers = [index for name in original.answers for index in self.where.get(name, [])]
         last = max(answers, default=-1)
         if last >= 0:
             return max(own[-1], last) if own else last
@@ -195,14 +195,14 @@ class _Graded:
         self.ids = {original.id.partition(".")[2]: original.id for original in originals}
         self.home = {name: original.id for original in originals for name in original.answers}
         self.its_checks = {original.check for original in originals if original.check}
-        self.checks = submission.places_of_checks()
+        self.checks = submission.checks_by_index()
         self.cells: list[Cell] = []
         self.numbers: list[int | None] = []
         self.own: dict[str, list[int]] = {original.id: [] for original in originals}
         self.outside: list[int] = []
         self._section: str | None = None  # the exercise of the last heading
 
-    def put(self, cell: Cell, place: int) -> None:
+    def put(self, cell: Cell, index: int) -> None:
         """Add a submitted cell, unless it is a check or claims to be one."""
         if cell["cell_type"] == "markdown" and (heading := HEADING.match(cell["source"])):
             numbered = NUMBERED.fullmatch(heading.group(1))
@@ -213,12 +213,12 @@ class _Graded:
         if (role or _bare(cell) not in self.known) and cell["source"].strip():
             exercise = self.home.get(role or "", self._section)
             (self.own[exercise] if exercise else self.outside).append(len(self.cells))
-        is_last = role and self.where[role][-1] == place
+        is_last = role and self.where[role][-1] == index
         self._add(_own_cell(cell, self.named[role] if is_last else None), cell["number"])
 
-    def put_checks(self, place: int) -> None:
-        """Add the checks after a place."""
-        for original in self.checks.get(place, []):
+    def put_checks(self, index: int) -> None:
+        """Add the checks after an index."""
+        for original in self.checks.get(index, []):
             self._add(_check_cell(self.named[original.check]), None)
 
     def _add(self, cell: Cell, number: int | None) -> None:
@@ -261,16 +261,16 @@ def _is_stray_check(cell: Cell) -> bool:
 
 
 def _edges(cells: list[Cell]) -> dict[int, int]:
-    """Return the place of the last cell of each numbered section."""
+    """Return the index of the last cell of each numbered section."""
     found: dict[int, int] = {}
     number: int | None = None
-    for place, cell in enumerate(cells):
+    for index, cell in enumerate(cells):
         heading = HEADING.match(cell["source"]) if cell["cell_type"] == "markdown" else None
         if heading:
             numbered = NUMBERED.fullmatch(heading.group(1))
             number = int(numbered.group(1)) if numbered else None
         if number is not None:
-            found[number] = place
+            found[number] = index
     return found
 
 

@@ -16,11 +16,11 @@ from tools.grading import (
 )
 from tools.grading.gradebook import Gradebook, Week
 from tools.grading.results_folder import Typed, put_in_place, warn_in_heads
-from tools.grading.sandbox import PLAIN
+from tools.grading.sandbox import NO_ISOLATION, PLAIN
 
 
 def publish(book: Gradebook, week: Week, made: Path) -> list[str]:
-    """Write all results, put them in place, and save the gradebook.
+    """Write all results, move them into the folder, and save the gradebook.
 
     Args:
         book: the gradebook, with the week in it.
@@ -30,11 +30,16 @@ def publish(book: Gradebook, week: Week, made: Path) -> list[str]:
         Messages for the instructor.
     """
     messages = write(made, book, week)
-    if any(week.isolation == PLAIN.name for week in book.weeks):
+    if is_unisolated(book):
         warn_in_heads(made)
     earlier = put_in_place(made, book.out)
     book.save()
     return [*messages, *([f"the results of the earlier run are in {earlier}"] if earlier else [])]
+
+
+def is_unisolated(book: Gradebook) -> bool:
+    """Return whether students' code of some week was not isolated."""
+    return any(week.isolation == PLAIN.name for week in book.weeks)
 
 
 def write(folder: Path, book: Gradebook, week: Week) -> list[str]:
@@ -48,7 +53,8 @@ def write(folder: Path, book: Gradebook, week: Week) -> list[str]:
     names = {roster.words(entry.name) for entry in week.entries}
     chapters = book.chapters_about(week)
     members = [r.of_chapters(chapters) for r in results if roster.words(r.student.name) in names]
-    class_report.write(folder, members, week.name if len(book.weeks) > 1 else "")
+    name = week.name if len(book.weeks) > 1 else ""
+    class_report.write(folder, members, name, NO_ISOLATION if is_unisolated(book) else "")
     similarity.write(folder, members, week.stubs)
     manual_grades.write(folder, results, book.manual)
     exports.write(folder, book, results)

@@ -1,8 +1,8 @@
 """The folder of results: new results replace old ones as a whole, and nothing is lost.
 
 Tables and pages of an earlier run move to `earlier/` in the folder, named after the day on which
-they were made; so does any other file in the place of a new one. All other files stay. Columns that
-the instructor added to a table are copied to the new one.
+they were made; so does any other file with the name of a new one. All other files stay. Columns
+that the instructor added to a table are copied to the new one.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ TABLES = (
     "same.csv",
     "who.csv",
 )
-HEADED = ("grades.csv", "totals.csv", "class.csv")  # their heads warn if there was no sandbox
+HEADED = ("grades.csv", "totals.csv", "class.csv")  # their heads warn about a run without a sandbox
 WEEKLY = (": points", ": of")  # suffixes of the columns that totals.csv has for each week
 # The columns that identify the rows of a table.
 KEYS = {"grades.csv": ("student", "chapter"), "totals.csv": ("student",)}
@@ -135,10 +135,6 @@ def warn_in_heads(made: Path) -> None:
     for path in (made / name for name in HEADED if (made / name).exists()):
         head, end, rest = path.read_text(encoding="utf-8-sig").partition("\n")
         path.write_text(f'{head},"{NO_ISOLATION}"{end}{rest}', encoding="utf-8-sig")
-    page = made / "class.html"
-    text = page.read_text(encoding="utf-8")
-    warning = f'</h1>\n<p role="note"><strong>{NO_ISOLATION}</strong></p>'
-    page.write_text(text.replace("</h1>", warning, 1), encoding="utf-8")
 
 
 class Typed:

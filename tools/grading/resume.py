@@ -1,4 +1,4 @@
-"""The checkpoint of a run: grades of finished students, with which a stopped run continues.
+"""The checkpoint of a run: grades of finished students, so that a stopped run can continue.
 
 It is the folder `.progress` in the folder of results: one file for each student, named after
 everything that the grades depend on. A file is complete or absent. The folder is removed when the

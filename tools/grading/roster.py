@@ -130,7 +130,7 @@ def read_roster(path: Path) -> Roster:
         rows = read_table(path)
     except OSError as error:
         raise ValueError(
-            f"--roster must be a csv file with a line for each student, got {path} "
+            f"ROSTER must be a csv file with a line for each student, got {path} "
             f"({error.strerror}). Check the path."
         ) from None
     return of_rows(rows, path.name)
@@ -153,7 +153,7 @@ def of_rows(rows: list[dict[str, str]], where: str) -> Roster:
     last = next((by_kind[kind] for kind in LAST if kind in by_kind), None)
     if not full and not (first and last):
         raise ValueError(
-            f"--roster must name its columns in the first line, one of them name, got "
+            f"ROSTER must name its columns in the first line, one of them name, got "
             f"{', '.join(columns)} in {where}. Write name,id above the list."
         )
     ids = [name for kind, name in by_kind.items() if kind in IDS]
@@ -167,12 +167,12 @@ def of_rows(rows: list[dict[str, str]], where: str) -> Roster:
             own |= {value.partition("@")[0] for value in own if "@" in value}
             found.append(Person(name, frozenset(own), row, _time(row, by_kind.get(SUBMITTED))))
     if not found:
-        raise ValueError(f"--roster must list the students, got none in {where}. Check the file.")
+        raise ValueError(f"ROSTER must list the students, got none in {where}. Check the file.")
     twice = Counter((words(person.name), person.ids) for person in found)
     if again := [person.name for person in found if twice[words(person.name), person.ids] > 1]:
         raise ValueError(
-            f"--roster must list every student once, got {again[0]} twice in {where}. "
-            "Give both an id."
+            f"ROSTER must list each student once, got {again[0]} twice in {where}. "
+            "Remove one, or give both an id."
         )
     return Roster(found, _kind(columns), columns)
 
@@ -242,7 +242,7 @@ class Matching:
         return tuple(sorted(UMLAUT.sub("", word) for word in own))
 
     def _named(self, submission: str, who: str) -> Person | None:
-        """Return the person that an answer names; None for nobody of the class."""
+        """Return the person that an answer names; None for a stranger."""
         if who.casefold() == NOBODY:
             return None
         people = [
@@ -251,15 +251,15 @@ class Matching:
             if who.casefold() in person.ids or words(who) == words(person.name)
         ]
         if len(people) != 1:
-            got = "nobody of the class" if not people else f"{len(people)} of the class"
+            got = f"{len(people)} of its students" if people else "none of its students"
             raise ValueError(
-                f"who.csv: {submission} must be one student of the class list, got {who!r}, which "
-                f"is {got}. Write the name or the id as in the list, or {NOBODY}."
+                f"who.csv: {submission} must belong to one student of the class list, got {who!r}, "
+                f"which fits {got}. Write a name or id as in the list, or {NOBODY}."
             )
         return people[0]
 
     def whose(self, name: str, id: str = "") -> Person | Question | None:
-        """Return the owner of a submission, or a question about it; None for nobody of the class.
+        """Return the owner of a submission, or a question about it; None for a stranger.
 
         Args:
             name: of the folder or file.
@@ -282,7 +282,7 @@ class Matching:
             people = dict.fromkeys([*by_id, *by_name])
             return Question(name, tuple(people), why or "its number fits, but its name does not")
         similar = self._resembling(name)
-        why = "its name is similar to one of the list" if similar else "its name is not in the list"
+        why = "its name is similar to one in the list" if similar else "its name is not in the list"
         return Question(name, similar, why)
 
     def _of_name(self, name: str) -> list[Person]:

@@ -152,7 +152,7 @@ class GivenUp(BaseException):
 
 
 class Action(enum.Enum):
-    """What to do about a running cell."""
+    """A decision about a running cell."""
 
     WAIT = enum.auto()
     INTERRUPT = enum.auto()
@@ -252,7 +252,7 @@ class Run:
         sandbox: where it runs.
         limits: of the notebook.
         salt: seed for cases that no student has seen.
-        own: places of the student's own cells, whose pictures are kept; None for all.
+        own: indices of the student's own cells, whose pictures are kept; None for all.
     """
 
     sandbox: SandboxProcess
@@ -260,7 +260,7 @@ class Run:
     salt: str = ""
     own: set[int] | None = None
     results: dict[str, CheckResult] = field(default_factory=dict)  # by grade_id
-    troubles: dict[int, str] = field(default_factory=dict)  # by place of the cell
+    troubles: dict[int, str] = field(default_factory=dict)  # by index of the cell
     stopped: str | None = None  # why the notebook did not run to the end
     stopped_at: int | None = None
     seconds: float = 0.0  # charged seconds of all cells together
@@ -280,7 +280,7 @@ class Run:
     def _check_output(self, name: str) -> list[Any]:
         """Return the output of a check cell: its result, as an error unless it is right.
 
-        nbgrader gives points to a cell without an error, so a missing result is an error, too.
+        nbgrader gives points to a cell without an error, so a missing result is also an error.
         """
         from nbformat.v4 import new_output
 
@@ -302,17 +302,17 @@ class Run:
                 kernel.poll(0.1)
                 if kernel.ended or kernel.charged > START:
                     raise Ended(kernel.stopped or "its kernel did not start")
-            for place, cell in enumerate(nb.cells):
+            for index, cell in enumerate(nb.cells):
                 if cell.cell_type == "code":
-                    self.stopped_at = place
+                    self.stopped_at = index
                     cell.outputs = []
-                    self._cell(kernel, cell, place)
+                    self._cell(kernel, cell, index)
             self.stopped_at = None
         finally:
             kernel.close()
             self.log = kernel.log
 
-    def _cell(self, kernel: Kernel, cell: Any, place: int) -> None:
+    def _cell(self, kernel: Kernel, cell: Any, index: int) -> None:
         """Run a cell or a check to its end, or raise `Ended`."""
         if self.seconds >= self.limits.notebook:
             raise Ended(f"it ran longer than {self.limits.notebook:g} s")
@@ -322,7 +322,7 @@ class Run:
         monitor = CellMonitor(self.limits, kernel.charged, self.limits.notebook - self.seconds)
         is_idle = False
         try:
-            number = self._send(kernel, cell, place, is_check=is_check)
+            number = self._send(kernel, cell, index, is_check=is_check)
             if is_check:
                 self.results[name] = self._judge(kernel, source(cell), monitor, shown)
             while not (monitor.has_replied and is_idle):
@@ -340,7 +340,7 @@ class Run:
                     shown.add(output)
                 kernel.poll()
                 if kernel.ended and not output:
-                    self.troubles[place] = f"stopped: {kernel.stopped}"
+                    self.troubles[index] = f"stopped: {kernel.stopped}"
                     raise Ended(kernel.stopped)
                 action = monitor.decide(kernel.charged, shown.bytes)
                 if action is Action.INTERRUPT:
@@ -352,11 +352,11 @@ class Run:
         finally:
             self.seconds += kernel.charged - monitor.began
             if monitor.trouble:
-                self.troubles.setdefault(place, monitor.trouble)
+                self.troubles.setdefault(index, monitor.trouble)
         if shown.bytes >= self.limits.output:
-            self.troubles.setdefault(place, printed_too_much(self.limits))
+            self.troubles.setdefault(index, printed_too_much(self.limits))
 
-    def _send(self, kernel: Kernel, cell: Any, place: int, *, is_check: bool) -> int:
+    def _send(self, kernel: Kernel, cell: Any, index: int, *, is_check: bool) -> int:
         """Send a cell to the kernel and return the number of the message."""
         content = {
             "code": "" if is_check else source(cell),
@@ -366,7 +366,7 @@ class Run:
             "allow_stdin": False,
             "stop_on_error": False,
         }
-        keeps_pictures = self.own is None or place in self.own
+        keeps_pictures = self.own is None or index in self.own
         return kernel.execute(
             content, {"answers": True} if is_check else {"pictures": keeps_pictures}
         )
@@ -399,7 +399,7 @@ class Run:
 
 
 class CellOutput:
-    """Collect the outputs of a cell; a page needs only their beginning."""
+    """Collect the outputs of a cell; a page needs only their first lines."""
 
     def __init__(self, cell: Any):
         self.cell = cell

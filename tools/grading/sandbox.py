@@ -208,7 +208,7 @@ def _rules(usual: dict[str, Any]) -> dict[str, Any]:
 
 
 def _podman_run(runtime: list[str]) -> list[str]:
-    """Return the beginning of every container's command."""
+    """Return the first words of every container's command."""
     import resource  # not on Windows
 
     run = ["podman", *runtime, "run", "--rm", "--network", "none", "--log-driver", "none"]
@@ -329,7 +329,7 @@ def choose(wanted: str = "") -> tuple[Sandbox, list[str]]:
             return sandbox, problems
         problems.append(problem)
     raise ValueError(
-        f"--isolation {wanted} must work here, got: {problems[-1]}. "
+        f"--isolation must work here, got {wanted} ({problems[-1]}). "
         "Install it (apt install bubblewrap), or omit the option."
     )
 

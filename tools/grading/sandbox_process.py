@@ -87,7 +87,7 @@ class SandboxProcess:
             pass
 
     def send(self, message: dict[str, Any]) -> None:
-        """Send a message, and read what arrives meanwhile, so that neither side blocks the other.
+        """Send a message while reading answers, so that neither side blocks the other.
 
         Raises:
             SandboxEnded: the process has ended.

@@ -46,7 +46,7 @@ class ProtocolError(Exception):
 
 
 class Unserializable:
-    """Stands for a result that cannot be written: a subclass of Tensor, a generator, a file."""
+    """A result that cannot be written: a subclass of Tensor, a generator, a file."""
 
 
 def shared_class(name: str) -> type:
@@ -80,7 +80,7 @@ def name_of_shared(kind: type) -> str | None:
 
 
 class Writer:
-    """Serializes the values of one message.
+    """Serialize the values of one message.
 
     Args:
         lend: serializes what is not a value.
@@ -173,7 +173,7 @@ class Writer:
 
 
 class Reader:
-    """Reads the values of one message.
+    """Read the values of one message.
 
     Args:
         borrow: returns the object for what the other side lends.

@@ -16,49 +16,23 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from tools.grading.html_page import rendered
+from tools.course.templates import rendered
 from tools.grading.student_report import Result, write_table
 
 COLUMNS = ("first", "second", "same", "letter_by_letter", "exercises")
 MIN_NODES = 14  # of code: shorter code is often equal by chance
 MIN_WORDS = 12  # of prose
-# An answer counts if at most so many students share it, or this fraction of those who answered.
+# An answer counts if at most RARE students have it, or this fraction of those who answered.
 RARE, RARE_FRACTION = 2, 0.1
 MAX_PAIRS = 40
 # Lines that only Jupyter understands.
 MAGIC = re.compile(r"^[ \t]*[%!?].*$|^.*\?[ \t]*$", re.MULTILINE)
 COMMENT = re.compile(r"#[^\n]*")
 
-PAGE = """{% extends "frame" %}
-{% block title %}Similar answers{% endblock %}
-{% block style %}
-  h2 { border-bottom: 2px solid #555; padding-bottom: .3rem; }
-{% endblock %}
-{% block body %}
-<h1>Similar answers</h1>
-<p>These answers are equal without comments, layout and chosen names. Released code is removed, and
-so are answers that {{ usual }} students or more share. The list does not say why answers are equal:
-students may have worked together, or copied from the same page. Read them before you judge.</p>
-{% if not pairs %}<p>No two students share an answer.</p>{% endif %}
-{% for pair in pairs -%}
-<h2><a href="feedback/{{ pair.first.page|urlencode }}.html">{{ pair.first.student.name }}</a> and
-<a href="feedback/{{ pair.second.page|urlencode }}.html">{{ pair.second.student.name }}</a>:
-{{ pair.same|length }} {{ "answer" if pair.same|length == 1 else "answers" }}</h2>
-{% for same in pair.same -%}
-<h3>{{ same.exercise }} {{ same.title }}</h3>
-<p>{{ "character by character" if same.is_exact else "except names, comments and layout" }};
-both {{ same.state }}</p>
-<pre>{{ same.source }}</pre>
-{% endfor -%}
-{% endfor -%}
-{% if more %}<p>And {{ more }} pairs with fewer equal answers: see same.csv.</p>{% endif %}
-{% endblock %}
-"""
-
 
 @dataclass(frozen=True)
 class SharedAnswer:
-    """One answer that two students share."""
+    """An answer of two students."""
 
     exercise: str
     title: str
@@ -69,7 +43,7 @@ class SharedAnswer:
 
 @dataclass(frozen=True)
 class Pair:
-    """Two students with all answers that they share."""
+    """Two students with all their equal answers."""
 
     first: Result
     second: Result
@@ -157,7 +131,7 @@ def _statements(tree: ast.Module) -> Iterator[ast.stmt]:
 
 
 def normal_form(source: str, stubs: Iterable[str] = ()) -> str | None:
-    """Return a hash that equal code shares; None for code that is too short.
+    """Return a hash, the same for equal code; None for code that is too short.
 
     Args:
         source: of an answer.
@@ -266,5 +240,5 @@ def write(folder: Path, results: list[Result], stubs: dict[str, list[str]]) -> N
     ]
     write_table(folder / "same.csv", COLUMNS, lines)
     usual = max(RARE, int(RARE_FRACTION * len(results))) + 1
-    page = rendered(PAGE, pairs=pairs[:MAX_PAIRS], more=max(0, len(pairs) - MAX_PAIRS), usual=usual)
+    page = rendered("grading/templates/same.html", pairs=pairs, most=MAX_PAIRS, usual=usual)
     (folder / "same.html").write_text(page, encoding="utf-8", errors="replace")

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from tools.course.templates import rendered
 from tools.grading.collect import Student
 from tools.grading.grades import ChapterGrade
-from tools.grading.html_page import rendered
 from tools.grading.results_folder import WEEKLY, Typed
 
-FORMULA = ("=", "+", "-", "@")  # beginnings of formulas in spreadsheets
+FORMULA = ("=", "+", "-", "@")  # first characters of formulas in spreadsheets
 NUMBER = re.compile(r"-\d+(\.\d+)?", re.ASCII)
 # A formula after a semicolon, which ends a cell in some languages' spreadsheets.
 CELL_AND_FORMULA = re.compile(r"(;\s*)(?=[=+@-])")
@@ -49,85 +49,6 @@ TOTALS = (
 )
 MAX_REASON = 1000  # characters
 MAX_IGNORED = 20  # ignored files on a page
-
-PAGE = """{% extends "frame" %}
-{% macro listed(cells) -%}
-{% for cell in cells -%}
-{% if cell.number %}<p class="small">cell {{ cell.number }}</p>{% endif %}
-<pre>{{ cell.source }}</pre>
-{% if cell.text.strip() %}<pre class="shown">{{ cell.text }}</pre>{% endif %}
-{% for picture in cell.pictures -%}
-<p><img alt="output of this cell" src="data:image/png;base64,{{ picture }}"></p>
-{% endfor -%}
-{% endfor -%}
-{% endmacro -%}
-{% block title %}{{ name }}: feedback{% endblock %}
-{% block images %}img-src data:; {% endblock %}
-{% block style %}
-  h2 { border-bottom: 2px solid #555; padding-bottom: .3rem; }
-  h3 { margin: 2rem 0 .3rem; }
-  h2, h3 { display: flex; justify-content: space-between; gap: 1rem; }
-  .points { font-weight: normal; white-space: nowrap; }
-  table { border-collapse: collapse; width: 100%; }
-  th, td { text-align: left; padding: .3rem .8rem .3rem 0; border-bottom: 1px solid #bbb;
-           vertical-align: top; overflow-wrap: anywhere; }
-  th, td.number { overflow-wrap: normal; }
-  td.number, th.number { text-align: right; white-space: nowrap; padding-right: 0; }
-  pre.shown { background: #fff; border-left-style: dotted; }
-  .verdict { margin: .3rem 0 .6rem; }
-  .comment { border-left: 4px double #333; padding: .2rem .8rem; white-space: pre-line;
-             overflow-wrap: anywhere; }
-  .remark { border: 2px solid #555; padding: .6rem .8rem; overflow-wrap: anywhere; }
-  img { max-width: 100%; }
-  .small { color: #444; font-size: 14px; margin: .6rem 0 -.4rem; }
-  @media print { h3, .verdict { break-after: avoid; } }
-{% endblock %}
-{% block body %}
-<h1>{{ name }}</h1>
-<p>{{ points(total) }} of {{ points(possible) }} points{% if to_read %}, and
-{{ to_read }} open {{ "answer" if to_read == 1 else "answers" }} not read by the instructor
-yet{% endif %}.</p>
-<table>
-<tr><th>Chapter</th><th>File</th><th class="number">Points</th></tr>
-{% for grade in grades -%}
-<tr><td>{{ grade.chapter }}</td><td>{{ grade.file or grade.reason }}
-{%- if grade.days_late %}, {{ grade.days_late }}
-{{ "day" if grade.days_late == 1 else "days" }} late{% endif %}</td>
-<td class="number">{{ points(grade.points) }} of {{ points(grade.possible) }}</td></tr>
-{% endfor -%}
-</table>
-{% for remark in remarks -%}
-<p class="remark">{{ remark }}</p>
-{% endfor -%}
-{% for grade in grades if grade.file -%}
-<h2>Chapter {{ grade.chapter }} <span class="points">{{ points(grade.points) }} of
-{{ points(grade.possible) }}</span></h2>
-{% if grade.reason %}<p class="remark">{{ grade.reason }}</p>{% endif %}
-{% for exercise in grade.exercises -%}
-<h3 id="e{{ exercise.id }}">{{ exercise.id }} {{ exercise.title }}
-{%- if exercise.possible or exercise.points %} <span class="points">{{ points(exercise.points) }} of
-{{ points(exercise.possible) }}</span>{% endif %}</h3>
-{% if exercise.result.state == "open" -%}
-<p class="verdict"><strong>{{ "read by the instructor" if exercise.by_hand
-else "not read by the instructor yet" if exercise.written else "no answer" }}</strong></p>
-{% else -%}
-<p class="verdict"><strong>{{ exercise.result.state }}</strong>{% if exercise.result.reason %}:
-{{ exercise.result.reason }}{% endif %}{% if exercise.by_hand %} The instructor gave the
-points.{% endif %}</p>
-{% endif -%}
-{% if exercise.comment %}<p class="comment">{{ exercise.comment }}</p>{% endif %}
-{{ listed(exercise.cells) }}
-{%- if not exercise.cells -%}
-{% if exercise.result.state != "not checked" %}<p>No cell with an answer.</p>{% endif %}
-{% endif -%}
-{% endfor -%}
-{% if grade.outside -%}
-<h3>Outside of the exercises</h3>
-{{ listed(grade.outside) }}
-{%- endif -%}
-{% endfor -%}
-{% endblock %}
-"""
 
 
 @dataclass(frozen=True)
@@ -313,7 +234,7 @@ def write(folder: Path, results: list[Result], typed: Typed) -> None:
 def feedback(result: Result) -> str:
     """Return the page of a student: HTML that loads nothing and runs nothing."""
     return rendered(
-        PAGE,
+        "grading/templates/feedback.html",
         name=result.student.name,
         grades=result.grades,
         remarks=[str(file) for file in result.student.ignored if file.likely][:MAX_IGNORED],

@@ -34,7 +34,7 @@ HARMLESS_MAGICS = ("%matplotlib", "%time", "%%time", "%timeit", "%%timeit", "%co
 
 @dataclass(frozen=True)
 class Suspicion:
-    """A suspicious place in a student's code.
+    """Suspicious code of a student.
 
     Args:
         what: a text that follows "cell 5 ".
@@ -49,7 +49,7 @@ class Suspicion:
 
 
 def suspicions(submitted: Notebook, given: set[str]) -> list[Suspicion]:
-    """Return the suspicious places in the code of a notebook.
+    """Return the suspicious code of a notebook.
 
     Args:
         submitted: as `tidy` returns it.

@@ -1,7 +1,7 @@
-"""Make slides of the chapters: pages for reveal.js that need no network, and PDFs of them.
+"""Make slides of the chapters: pages for reveal.js that need no network, and PDFs.
 
 The slides come from the notebook (deck.py), the speaker notes from the checks of the exercises
-(wrong_answers.py). The folder can be copied to a stick. The PDF has a page for each step and is
+(wrong_answers.py). The folder can be copied to a USB stick. The PDF has a page for each step and is
 printed by Chromium; without Chromium, only the pages are made.
 """
 
@@ -19,10 +19,10 @@ from tools.lecture.reveal_page import ASSETS, copy_assets, index, page
 
 
 def find(names: list[str]) -> list[Chapter]:
-    """Return the chapters whose file names begin so, in order; by default all of them."""
+    """Return the chapters with these prefixes of file names, in order; by default all of them."""
     for name in names:
         if not any(chapter.file.startswith(name) for chapter in course().chapters):
-            raise Refusal(f"NB must be beginnings of names of chapters, got {name!r}. Write 03.")
+            raise Refusal(f"NB must be prefixes of chapter names, got {name!r}. Write 03.")
     return [c for c in course().chapters if not names or c.file.startswith(tuple(names))]
 
 
@@ -52,4 +52,4 @@ def main(arguments: Sequence[str] = ()) -> None:
             size = path.stat().st_size / 2**20
             print(f"{name_of(path)}: {pages_of_it} pages, {size:.1f} MB", flush=True)
     except ValueError as error:
-        print(f"slides: the pages are made, the PDFs are not: {error}", flush=True)
+        print(f"slides: made the pages, but no PDFs: {error}", flush=True)

@@ -14,7 +14,7 @@ def printed(pages: list[Path]) -> Iterator[tuple[Path, int]]:
     """Print pages next to their files; yield each PDF with the number of its pages.
 
     Raises:
-        ValueError: there is no browser.
+        ValueError: no browser is installed.
     """
     with launched() as browser:
         for path in pages:

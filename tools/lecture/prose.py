@@ -1,7 +1,7 @@
 """The text of a chapter for slides: blocks, sentences, and their height.
 
-A long paragraph is shortened to its first sentences and those with bold words, which mark what must
-not be missed; the speaker notes have the full text.
+A long paragraph is shortened to its first sentences and those with bold words, which mark the main
+points; the speaker notes have the full text.
 """
 
 from __future__ import annotations
@@ -48,16 +48,16 @@ class Block:
 def blocks(text: str) -> list[Block]:
     """Split markdown into blocks; lines of a paragraph that end a sentence are separate blocks."""
     found: list[Block] = []
-    place = 0
+    start = 0
     text = COMMENT.sub("", text)
     for apart in APART.finditer(text):
-        found += _plain(text[place : apart.start()])
+        found += _plain(text[start : apart.start()])
         if apart["title"] is None:
             found.append(Block("fence", apart.group()))
         else:
             found.append(Block("folded", apart["folded"].strip(), title=apart["title"]))
-        place = apart.end()
-    return found + list(_plain(text[place:]))
+        start = apart.end()
+    return found + list(_plain(text[start:]))
 
 
 def _plain(text: str) -> Iterator[Block]:
@@ -109,9 +109,9 @@ def shortened(text: str, most: int = SHORT) -> str:
     if len(bare(text)) <= most:
         return text
     said, room, left_out = [], most, False
-    for place, sentence in enumerate(sentences(text)):
+    for number, sentence in enumerate(sentences(text)):
         length = len(bare(sentence))
-        if place == 0 or "**" in sentence or (length <= room and not left_out):
+        if number == 0 or "**" in sentence or (length <= room and not left_out):
             said.append(sentence)
         elif not left_out or said[-1] != "…":
             said.append("…")

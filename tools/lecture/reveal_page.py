@@ -9,7 +9,6 @@ import shutil
 from importlib.resources import as_file, files
 from pathlib import Path
 
-import jinja2
 import matplotlib
 import ziamath
 from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath
@@ -18,8 +17,9 @@ from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
 
 from tools.course.registry import Course
+from tools.course.templates import rendered
 from tools.lecture import drawings
-from tools.lecture.deck import Deck, Element, Slide
+from tools.lecture.slide import Deck
 
 HERE = Path(__file__).resolve().parent
 ASSETS = "assets"
@@ -39,7 +39,6 @@ REVEAL = (
 )
 # Fonts of matplotlib for code, equal on every machine.
 MONO = ("LICENSE_DEJAVU", "DejaVuSansMono.ttf", "DejaVuSansMono-Bold.ttf")
-CODE = HtmlFormatter(nowrap=True)
 
 # Formulas as outlines need no font and no script. <use> would need unique ids on the page.
 ziamath.config.svg2 = False
@@ -89,19 +88,9 @@ def line(text: str, size: int = 28) -> str:
     return re.sub(r"</?p>", "", markdown(text, size)).strip()
 
 
-def element(one: Element) -> str:
-    """Return the HTML of an element."""
-    if one.kind in ("picture", "html", "explorer"):
-        return one.content
-    if one.kind == "code":
-        return f"<pre><code>{highlight(one.content, PythonLexer(), CODE).rstrip()}</code></pre>"
-    if one.kind == "output" or (one.kind == "answer" and "\n" in one.content):
-        return f"<pre>{html.escape(one.content)}</pre>"
-    if one.kind in ("answer", "question"):
-        return (
-            f"<p>{html.escape(one.content)}</p>" if one.kind == "answer" else markdown(one.content)
-        )
-    return markdown(one.content)
+def code(text: str) -> str:
+    """Return code with its colors."""
+    return highlight(text, PythonLexer(), HtmlFormatter(nowrap=True)).rstrip()
 
 
 def plain(text: str) -> str:
@@ -109,32 +98,16 @@ def plain(text: str) -> str:
     return re.sub(r"[*`$]|\\(?=[a-z])|[{}]", "", text)
 
 
-def _environment() -> jinja2.Environment:
-    made = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(HERE),
-        autoescape=False,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=jinja2.StrictUndefined,
-    )
-    made.filters.update(markdown=markdown, part=element, line=line, plain=plain, notes=notes)
-    return made
-
-
-def notes(slide: Slide) -> str:
-    """Return the speaker notes of a slide as HTML."""
-    return "\n".join(markdown(note, 18) for note in slide.notes)
-
-
 def page(deck: Deck) -> str:
     """Return the page of a deck."""
-    return _environment().get_template("deck.html").render(deck=deck, assets=ASSETS)
+    words = {"code": code, "line": line, "markdown": markdown, "plain": plain}
+    return rendered("lecture/templates/deck.html", deck=deck, assets=ASSETS, **words)
 
 
 def index(here: Course, made: list[str]) -> str:
     """Return the page that lists the decks of a folder."""
     chapters = [chapter for chapter in here.chapters if chapter.file in made]
-    return _environment().get_template("index.html").render(chapters=chapters, assets=ASSETS)
+    return rendered("lecture/templates/index.html", chapters=chapters, assets=ASSETS)
 
 
 def copy_assets(folder: Path) -> None:

@@ -36,7 +36,7 @@ class Slide:
         kind: its purpose, see `course.cells`.
         heading: of its section, or of a part of it.
         parts: the elements from top to bottom.
-        cells: places of its cells in the notebook.
+        cells: indices of its cells in the notebook.
         notes: speaker notes, as markdown.
     """
 

@@ -1,4 +1,4 @@
-"""Speaker notes: what the instructor reads and the class does not see."""
+"""Speaker notes: text for the instructor that the class does not see."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def write_notes(made: Deck, cells: list[Cell], known: list[Exercise]) -> None:
     numbered = _numbered(made, cells)
     for exercise in known:
         text = exercise.title * 3 + exercise.card + " ".join(exercise.reasons)
-        place = nearest(text, [text for _, text in numbered])
-        if place is not None and exercise.reasons:
-            numbered[place][0].notes.append(_wrong(exercise, most=8))
+        index = nearest(text, [text for _, text in numbered])
+        if index is not None and exercise.reasons:
+            numbered[index][0].notes.append(_wrong(exercise, most=8))
     _exercise_slides(made, known)
     for slide in made.slides:
         if slide.cells:
@@ -53,8 +53,8 @@ def _wrong(exercise: Exercise, most: int | None = None) -> str:
 
 def _exercise_slides(made: Deck, known: list[Exercise]) -> None:
     """Add a table of the exercises, with all reasons in its notes."""
-    places = [s for s in made.sections if s and s[0].heading == "Exercises"]
-    if not places or not known:
+    sections = [s for s in made.sections if s and s[0].heading == "Exercises"]
+    if not sections or not known:
         return
     rows = [
         f"| {e.title} | {'●' * e.difficulty}{'○' * (5 - e.difficulty)} | {e.minutes} |"
@@ -63,4 +63,4 @@ def _exercise_slides(made: Deck, known: list[Exercise]) -> None:
     table = "\n".join(["| exercise | difficulty | minutes |", "|---|---|---|", *rows])
     slide = Slide(Kind.WHY, "Exercises", [Element("table", table, 46 * (len(rows) + 1) + 16)])
     slide.notes = [_wrong(exercise) for exercise in known if exercise.reasons]
-    places[0].insert(1, slide)
+    sections[0].insert(1, slide)

@@ -1,4 +1,4 @@
-"""Assets of pages, so that nothing comes from another server."""
+"""Assets of pages, so that nothing comes from other servers."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ class Part:
         title: in the contents.
         deep: whether it belongs to the part before it.
         opened: whether the contents also list its numbered sections.
-        more: names of further pages in it; each is a place with the name of its file.
+        more: names of further pages in it; each is a link target with the name of its file.
     """
 
     name: str
@@ -89,7 +89,7 @@ class Printed:
 
     Args:
         first: the number of its first page, from 0.
-        places: page, from 0, and height of each link target.
+        places: of each link target, page from 0 and height.
     """
 
     first: int
@@ -193,7 +193,7 @@ def _entries(site: Path, listed: Sequence[Part], printed: Mapping[str, Printed])
 
 
 def _home(listed: Sequence[Part]) -> dict[str, tuple[str, str]]:
-    """Return, for each page of the site in the book, its part and its place there."""
+    """Return, for each page of the site in the book, its part and its link target there."""
     found = {part.name: (part.name, "") for part in listed}
     for part in listed:
         found |= {name: (part.name, Path(name).stem) for name in part.more}
@@ -201,7 +201,7 @@ def _home(listed: Sequence[Part]) -> dict[str, tuple[str, str]]:
 
 
 def _targets(site: Path, name: str) -> Iterator[tuple[str, str]]:
-    """Yield the page of the site, and the place in it, of each link of a page."""
+    """Yield the page of the site, and the anchor in it, of each link of a page."""
     for target in Page((site / name).read_text("utf-8")).links:
         address = urlsplit(target)
         if not address.scheme and not address.netloc:
@@ -256,7 +256,7 @@ def _link(
         book: with all its pages.
         site: the printed pages.
         listed: the parts.
-        printed: their places.
+        printed: their link targets.
         entries: of the contents.
         before: the number of pages before the first part.
     """
@@ -271,7 +271,7 @@ def _link(
         return True
 
     def led(annotation: Any, part: str) -> bool:
-        """Change where a link leads; say whether it leads anywhere."""
+        """Redirect a link; return whether it has a target."""
         action = annotation.get("/A", {})
         if str(action.get("/URI", "")).startswith("book:"):
             entry = entries[int(str(action["/URI"])[5:])]

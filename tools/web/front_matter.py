@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tools.course.templates import rendered
+
 if TYPE_CHECKING:
     from playwright.sync_api import Page as Tab
 
@@ -17,16 +19,6 @@ HEADING = (
 )
 ROOT_OF = re.compile(r"\\\(\\sqrt\{(\w+)\}\\\)")  # the only formula in headings
 TAG = re.compile(r"<[^>]+>")
-STYLE = """@page { size: A4; margin: 20mm 22mm; }
-body { font: 11pt/1.4 sans-serif; }
-h1 { margin: 40mm 0 10mm; font-size: 30pt; }
-h2 { break-before: page; }
-a { color: inherit; text-decoration: none; }
-ol { list-style: none; padding: 0; }
-li { display: flex; justify-content: space-between; gap: 1em; border-bottom: 1px dotted #999;
-  break-inside: avoid; break-after: avoid; margin-top: 0.6em; font-weight: bold; }
-li.deep { padding-left: 2em; font-size: 0.85em; break-after: auto; margin: 0;
-  font-weight: normal; }"""
 
 
 @dataclass(frozen=True)
@@ -38,7 +30,7 @@ class Entry:
         heading: the heading on its page.
         deep: whether it belongs to the line before it.
         page: the number of the page, from 0.
-        height: the place on the page.
+        height: of the heading on the page.
     """
 
     title: str
@@ -75,14 +67,5 @@ def write(tab: Tab, title: str, entries: Sequence[Entry]) -> bytes:
         title: of the book.
         entries: the lines; the links have their numbers.
     """
-    lines = [
-        f'<li class="{"deep" if entry.deep else ""}"><a href="book:{number}">'
-        f"{html.escape(entry.title)}</a><span>{entry.page + 1}</span></li>"
-        for number, entry in enumerate(entries)
-    ]
-    tab.set_content(
-        f"<style>{STYLE}</style><h1>{title}</h1><p>Transformers from their parts, for pictures and "
-        "for text, one tensor shape at a time.</p>"
-        f"<h2>Contents</h2><ol>{''.join(lines)}</ol>"
-    )
+    tab.set_content(rendered("web/templates/contents.html", title=title, entries=entries))
     return tab.pdf(print_background=True, prefer_css_page_size=True)

@@ -27,7 +27,7 @@ class Section:
 
     Args:
         chapter: its number.
-        place: the number of the heading; 0 is the top of the page.
+        place: the number of the heading, 0 for the top of the page.
         title: the heading, without formulas.
         text: the prose.
         printed: what its cells print.
@@ -41,7 +41,7 @@ class Section:
 
     @property
     def link(self) -> str:
-        """The place, as a markdown link."""
+        """The section, as a markdown link."""
         if not self.place:
             return f"[{self.chapter}](#ch{self.chapter})"
         return f"[{self.chapter}, {self.title}](#{anchor(self.chapter, self.place)})"

@@ -1,4 +1,4 @@
-"""Check the finished pages: every link leads somewhere, nothing comes from another server."""
+"""Check the finished pages: every link has a target, nothing comes from other servers."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def broken(path: Path, target: str, pages: dict[Path, Page]) -> str:
         return f"{target} leads to no file"
     fragment = unquote(parts.fragment)
     if fragment and there in pages and fragment not in pages[there].ids:
-        return f"{target} leads to no such place"
+        return f"{target} leads to a missing anchor"
     return ""
 
 

@@ -1,8 +1,8 @@
-"""Make the website: every chapter as it is stored, exercises, the clinic's catalogue, indexes.
+"""Make the website: every chapter as stored, exercises, the clinic's catalogue, indexes.
 
 Open its index.html, or put the folder on any web server. No notebook runs. The pages load nothing
-from other servers, so they work without a network, from a stick, and in any folder of a web server.
-Warnings of Sphinx, broken links and solutions in pages are errors.
+from other servers, so they work without a network, from a USB stick, and in any folder of a web
+server. Warnings of Sphinx, broken links and solutions in pages are errors.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def build(here: Course, out: Path, work: Path, builder: str = "html") -> None:
     source, result = work / "source", work / builder
     made = sources.pages(here)
     if found := list(leaks(made, solutions(here.root))):
-        raise ValueError("no page must hold a solution, got\n  " + "\n  ".join(found))
+        raise ValueError("pages must hold no solutions, got\n  " + "\n  ".join(found))
     formulas = mathjax()
     for name in (MATHJAX, "../../LICENSE"):
         if (formulas / name).is_file():
@@ -64,7 +64,7 @@ def build(here: Course, out: Path, work: Path, builder: str = "html") -> None:
 
 
 def remove_stale(result: Path, made: sources.Pages) -> None:
-    """Remove pages and pictures of earlier runs that are not made any more.
+    """Remove pages and pictures that only earlier runs made.
 
     Args:
         result: Sphinx's output.

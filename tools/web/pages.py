@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import json
 import re
 from collections.abc import Callable
@@ -13,6 +12,7 @@ from urllib.parse import unquote
 from tools.course import outputs
 from tools.course.notebook import Cell, Notebook, source
 from tools.course.registry import Chapter
+from tools.course.templates import rendered
 from utils.draw.explorer import UNSEEN
 
 HEADING = re.compile(r"^(##+) (.+)$", re.MULTILINE)
@@ -162,8 +162,4 @@ def _output(output: Cell, place: str, figures: Figures) -> Cell:
 def _picture(one: outputs.Picture, place: str, figures: Figures) -> str:
     number = sum(name.startswith(f"{place}-") for name in figures.files)
     address = figures.add(f"{place}-{number}.png", one.png)
-    width, height = one.size
-    return (
-        f'<div class="sbs-wide"><img class="sbs-figure" alt="{html.escape(one.alt)}" '
-        f'src="{address}" width="{width}" height="{height}"></div>'
-    )
+    return rendered("web/templates/picture.html", picture=one, address=address)

@@ -11,7 +11,7 @@ from tools.web.front_matter import Entry
 
 MIN_DRAWING = 400  # bytes of drawing commands; an empty page has less
 ADVICE = (
-    "book: boxes are in place of {letters}: this computer has no font for them. Install one and "
+    "book: boxes replace {letters}: this computer has no font for them. Install one and "
     "print again (Debian, Ubuntu: sudo apt install fonts-noto-cjk fonts-noto-color-emoji)"
 )
 # In a tab as wide as paper: elements that exceed the right margin, hide content, or exceed a page.

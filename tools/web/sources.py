@@ -160,7 +160,7 @@ def _code(course: Course) -> Iterator[tuple[str, str]]:
 
 
 def _index(course: Course, text: str) -> str:
-    """Return the first page: the beginning of README, the chapters, and links to other pages."""
+    """Return the first page: the start of README, the chapters, and links to other pages."""
     beginning = linked(text[: text.index("\n## ")], "", _links(course, ""))
     lines = [beginning, "", "## The chapters", "", ":::{container} sbs-chapters", ""]
     lines += ["| | chapter | minutes | what you build |", "|---|---|---|---|"]

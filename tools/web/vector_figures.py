@@ -1,8 +1,8 @@
 """The figures of the book as lines and text instead of pixels.
 
 Each chapter runs once and draws each figure twice. A drawing is used if the pixels of its run equal
-the stored ones, byte for byte: the book shows what the course shows, and a drawing is valid as long
-as its figure does not change.
+the stored ones, byte for byte, so the book equals the course, and a drawing is valid until its
+figure changes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tools.course.execute import NotebookError, execute, settle_environment
 from tools.course.registry import Chapter, Course
 from tools.web import vector_hook
 
-SECONDS = 1800.0  # for one cell; only a dead kernel takes so long
+SECONDS = 1800.0  # for one cell; only a dead kernel takes longer
 
 
 def figures(site: Path) -> dict[str, bytes]:
