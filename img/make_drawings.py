@@ -689,12 +689,12 @@ def draw_text_ledger() -> Drawing:
         f"{rows[3].shape}, embedded {rows[4].shape}; then a decoder block that is repeated "
         f"{TEXT_LAYERS} times: causal scores among the targets {rows[5].shape}, queries of the "
         f"targets {rows[6].shape}, keys and values of the sources {rows[7].shape} each, scores and "
-        f"weights across {rows[8].shape}, mixed values {rows[9].shape}, joined {rows[10].shape}, "
-        f"and after the feed-forward {rows[11].shape}. The decoder returns {rows[12].shape}, one "
-        f"last Linear scores over the vocabulary {rows[13].shape}. Learned numbers: each table of "
-        f"embeddings {rows[1].parameters}, encoder {rows[2].parameters}, attention "
-        f"{TEXT_ATTENTION_PARAMS} twice in each decoder block of {DECODER_BLOCK_PARAMS}, "
-        f"decoder {rows[12].parameters}, scores {rows[13].parameters}."
+        f"weights across {rows[8].shape}, attention output {rows[9].shape}, joined "
+        f"{rows[10].shape}, and after the feed-forward {rows[11].shape}. The decoder returns "
+        f"{rows[12].shape}, one last Linear scores over the vocabulary {rows[13].shape}. Learned "
+        f"numbers: each table of embeddings {TABLE_PARAMS:,}, encoder {TEXT_ENCODER_PARAMS:,}, "
+        f"attention {TEXT_ATTENTION_PARAMS:,} twice in each decoder block of "
+        f"{DECODER_BLOCK_PARAMS:,}, decoder {DECODER_PARAMS:,}, scores {SCORES_PARAMS:,}."
     )
     title = "The second ledger: from one text to another"
     d = Drawing("ledger_text", height, title, alt)
