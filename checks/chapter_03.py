@@ -24,12 +24,12 @@ from utils import attention as finished
 
 
 @exercise("03.1", "Which shape?")
-def which_shape(scores_shape, mixed_shape) -> Message | str:
-    written(scores_shape, mixed_shape)
+def which_shape(scores_shape, output_shape) -> Message | str:
+    written(scores_shape, output_shape)
     q, k, v = torch.zeros(2, 3, 5, 4), torch.zeros(2, 3, 7, 4), torch.zeros(2, 3, 7, 6)
-    mixed, weights = finished.scaled_dot_product_attention(q, k, v)
+    output, weights = finished.scaled_dot_product_attention(q, k, v)
     same_shape(scores_shape, weights.shape, "b h i j")
-    same_shape(mixed_shape, mixed.shape, "b h i dv")
+    same_shape(output_shape, output.shape, "b h i dv")
     return "gives-both-shapes"
 
 

@@ -520,12 +520,12 @@ LEDGER_ROWS = [
     LedgerRow("01", "patches", f"of {PATCH_SIZE} x {PATCH_SIZE} pixels", "b (gh gw) (c ph pw)",
               "patches of 16 x 16"),
     LedgerRow("01", "projected", "one Linear for every patch", "b (gh gw) e", "projected"),
-    LedgerRow("01", "class token in front,", "positions added", "b n e",
-              "class token in front, positions added"),
+    LedgerRow("01", "class token first,", "positions added", "b n e",
+              "class token first, positions added"),
     LedgerRow("02", "queries, keys, values", f"three, each in {NUM_HEADS} heads", "b h n d",
               "queries, keys, values, 8 heads"),
     LedgerRow("03", "scores, weights", "each query with each key", "b h i j", "scores, weights"),
-    LedgerRow("03", "mixed values", "weighted sums over j", "b h i d", "mixed values"),
+    LedgerRow("03", "attention output", "weighted sums over j", "b h i d", "attention output"),
     LedgerRow("04", "heads joined, projected", f"whole layer: {ATTENTION_PARAMS}", "b n e",
               "heads joined, projected"),
     LedgerRow("06", "feed-forward, wide", "Linear, GELU", "b n m",
@@ -605,7 +605,7 @@ def draw_ledger() -> Drawing:
         f"A pipeline from top to bottom with the shape after every step: {BATCH} photographs "
         f"{rows[0].shape}, patches {rows[1].shape}, projected {rows[2].shape}, class token and "
         f"positions {rows[3].shape}; then a block that is repeated {NUM_LAYERS} times: queries, "
-        f"keys and values {rows[4].shape} each, scores and weights {rows[5].shape}, mixed values "
+        f"keys and values {rows[4].shape} each, scores and weights {rows[5].shape}, output "
         f"{rows[6].shape}, heads joined {rows[7].shape}, feed-forward {rows[8].shape} and back to "
         f"{rows[9].shape}; the encoder returns {rows[10].shape}. Learned numbers: patch projection "
         f"{rows[2].parameters}, class token {class_token}, positions {positions}, attention "
@@ -643,7 +643,7 @@ TEXT_LEDGER_ROWS = [
               "keys, values of the sources, 8 heads"),
     LedgerRow("10", "scores across, weights", "target with source", "b h i j",
               "scores across, weights"),
-    LedgerRow("10", "mixed across", "weighted sums over j", "b h i d", "mixed across"),
+    LedgerRow("10", "output across", "weighted sums over j", "b h i d", "output across"),
     LedgerRow("10", "joined, projected", f"whole layer: {TEXT_ATTENTION_PARAMS}", "b i e",
               "joined, projected"),
     LedgerRow("10", "decoder block", "after its feed-forward", "b i e", "decoder block"),
@@ -689,7 +689,7 @@ def draw_text_ledger() -> Drawing:
         f"{rows[3].shape}, embedded {rows[4].shape}; then a decoder block that is repeated "
         f"{TEXT_LAYERS} times: causal scores among the targets {rows[5].shape}, queries of the "
         f"targets {rows[6].shape}, keys and values of the sources {rows[7].shape} each, scores and "
-        f"weights across {rows[8].shape}, mixed values {rows[9].shape}, joined {rows[10].shape}, "
+        f"weights across {rows[8].shape}, output {rows[9].shape}, joined {rows[10].shape}, "
         f"and after the feed-forward {rows[11].shape}. The decoder returns {rows[12].shape}, one "
         f"last Linear scores over the vocabulary {rows[13].shape}. Learned numbers: each table of "
         f"embeddings {rows[1].parameters}, encoder {rows[2].parameters}, attention "
@@ -962,9 +962,9 @@ def draw_attention_head() -> Drawing:
         "One attention head from left to right: row i of q (n, d) meets row j of k (n, d) in cell "
         "(i, j) of the scores (n, n); the scores are divided by the square root of d, an optional "
         "mask sets blocked cells to minus infinity, and softmax over the keys j makes every row of "
-        "the weights (n, n) sum to 1. Weights times v (n, d) gives the mixed values (n, d): row i "
-        f"is the sum of the rows of v, each times its weight. In the running example n = {TOKENS} "
-        f"and d = {HEAD_DIM}."
+        "the weights (n, n) sum to 1. Weights times v (n, d) gives the attention output (n, d): "
+        f"row i is the sum of the rows of v, each times its weight. In the running example "
+        f"n = {TOKENS} and d = {HEAD_DIM}."
     )
     d = Drawing("attention_head", 682, "One attention head", alt)
     d.heading("One attention head")
@@ -1049,7 +1049,7 @@ def draw_attention_head() -> Drawing:
     grid(m_x, y0, mixed)
     outline(m_x, row_y, narrow, cell)
     d.arrow([(w_x + side + 6, row_y + cell / 2), (m_x - 4, row_y + cell / 2)], 2.5)
-    caption(m_x + narrow / 2, y0 + side + 32, "mixed", "(n, d)", nd)
+    caption(m_x + narrow / 2, y0 + side + 32, "output", "(n, d)", nd)
 
     d.text(32, 658, "b h i d, b h j d -> b h i j", mono=True)
     d.text(928, 658, "b h i j, b h j d -> b h i d", mono=True, anchor="end")
@@ -1228,7 +1228,7 @@ def draw_encoder() -> Drawing:
     d.box(x, 222, box_w, 44, ("patches, then Linear",), learned=True)
     shape(244, "b (gh gw) e", (BATCH, PATCHES, EMBED_DIM))
     d.arrow([(middle, 266), (middle, 290)], 2.5)
-    d.box(x, 290, box_w, 44, ("class token in front",), learned=True)
+    d.box(x, 290, box_w, 44, ("class token first",), learned=True)
     d.arrow([(middle, 334), (middle, 358)], 2.5)
     d.box(x, 358, box_w, 44, ("+ positions",), learned=True)
     shape(380, "b n e", (BATCH, TOKENS, EMBED_DIM))

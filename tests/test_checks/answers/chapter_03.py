@@ -404,8 +404,8 @@ BANK = {
             swap("20_000", "100", cause="too-few-samples"),
             code(
                 """
-                def measure(d, q_spread, k_spread):
-                    q, k = torch.randn(100, d) * q_spread, torch.randn(100, d) * k_spread
+                def measure(d, q_std, k_std):
+                    q, k = torch.randn(100, d) * q_std, torch.randn(100, d) * k_std
                     return (q * k).sum(-1).var().item()
                 """,
                 cause="too-few-samples",
@@ -415,33 +415,33 @@ BANK = {
                 "torch.rand(",
                 cause="uniform-for-normal",
             ),
-            swap(" * k * k_spread", " * k", cause="keys-without-spread"),
-            swap("q * q_spread * k", "q * k", cause="queries-without-spread"),
+            swap(" * k * k_std", " * k", cause="keys-without-spread"),
+            swap("q * q_std * k", "q * k", cause="queries-without-spread"),
             swap(".var()", ".std()", cause="deviation-not-variance"),
             swap(".sum(dim=-1).var()", ".var()", cause="products-not-summed"),
             swap(".sum(dim=-1)", ".mean(dim=-1)", cause="products-averaged"),
-            swap("d**0.5 * q_spread * k_spread", "d**0.5", cause="divisor-without-spreads"),
-            swap("d**0.5 * q_spread", "d * q_spread", cause="divisor-width-without-root"),
+            swap("d**0.5 * q_std * k_std", "d**0.5", cause="divisor-without-spreads"),
+            swap("d**0.5 * q_std", "d * q_std", cause="divisor-width-without-root"),
             swap(
-                "d**0.5 * q_spread * k_spread",
-                "d * (q_spread * k_spread) ** 2",
+                "d**0.5 * q_std * k_std",
+                "d * (q_std * k_std) ** 2",
                 cause="divisor-is-variance",
             ),
             swap(
-                "d**0.5 * q_spread * k_spread",
-                "(d * q_spread * k_spread) ** 0.5",
+                "d**0.5 * q_std * k_std",
+                "(d * q_std * k_std) ** 0.5",
                 cause="divisor-root-of-spreads",
             ),
             code(
                 """
-                def measure(d, q_spread, k_spread):
-                    return float(d * (q_spread * k_spread) ** 2)
+                def measure(d, q_std, k_std):
+                    return float(d * (q_std * k_std) ** 2)
                 """,
                 cause="nothing-measured",
             ),
             code(
                 """
-                def measure(d, q_spread, k_spread):
+                def measure(d, q_std, k_std):
                     return 64.0
                 """,
                 cause="same-for-all-sizes",
@@ -452,13 +452,13 @@ BANK = {
                 cause="products-not-summed",
             ),
             swap(
-                "d**0.5 * q_spread * k_spread",
-                "d**0.5 * (q_spread + k_spread)",
+                "d**0.5 * q_std * k_std",
+                "d**0.5 * (q_std + k_std)",
                 cause="divisor-spreads-added",
             ),
             swap(
-                "d**0.5 * q_spread * k_spread",
-                "1 / (d**0.5 * q_spread * k_spread)",
+                "d**0.5 * q_std * k_std",
+                "1 / (d**0.5 * q_std * k_std)",
                 cause="divisor-upside-down",
             ),
         ],
@@ -468,34 +468,34 @@ BANK = {
                 import numpy
 
 
-                def measure(d, q_spread, k_spread):
-                    q = numpy.random.normal(0, q_spread, (20_000, d))
-                    k = numpy.random.normal(0, k_spread, (20_000, d))
+                def measure(d, q_std, k_std):
+                    q = numpy.random.normal(0, q_std, (20_000, d))
+                    k = numpy.random.normal(0, k_std, (20_000, d))
                     return (q * k).sum(axis=1).var()
 
 
-                def divisor(d, q_spread, k_spread):
-                    return torch.tensor(measure(d, q_spread, k_spread)).sqrt()
+                def divisor(d, q_std, k_std):
+                    return torch.tensor(measure(d, q_std, k_std)).sqrt()
                 """
             ),
             code(
                 """
-                def measure(d, q_spread, k_spread):
+                def measure(d, q_std, k_std):
                     torch.manual_seed(1)
-                    q, k = torch.randn(30_000, d) * q_spread, torch.randn(30_000, d) * k_spread
+                    q, k = torch.randn(30_000, d) * q_std, torch.randn(30_000, d) * k_std
                     return einsum(q, k, "n d, n d -> n").var()
                 """
             ),
             code(
                 """
-                def measure(d, q_spread, k_spread):
+                def measure(d, q_std, k_std):
                     q = torch.empty(25_000, d).normal_(generator=torch.Generator().manual_seed(2))
-                    k = torch.normal(0.0, float(k_spread), (25_000, d))
-                    return ((q * q_spread * k).sum(1) ** 2).mean().item()
+                    k = torch.normal(0.0, float(k_std), (25_000, d))
+                    return ((q * q_std * k).sum(1) ** 2).mean().item()
 
 
-                def divisor(d, q_spread, k_spread):
-                    return (d * q_spread**2 * k_spread**2) ** 0.5
+                def divisor(d, q_std, k_std):
+                    return (d * q_std**2 * k_std**2) ** 0.5
                 """
             ),
         ],
@@ -508,15 +508,15 @@ BANK = {
             "q, k = torch.randn(2, 20001, d, generator=generator)": "one experiment more",
             "q, k = torch.randn(2, 20_000, d, generator=generator) => "
             "q, k = torch.randn(2, 19999, d, generator=generator)": "one experiment less",
-            "return (q * q_spread * k * k_spread).sum(dim=-1).var().item() => "
-            "return ((q * q_spread * k * k_spread).sum(dim=-1).var())": "a tensor of one number",
-            "return (q * q_spread * k * k_spread).sum(dim=-1).var().item() => "
-            "return (q * q_spread * k * k_spread).sum(dim=(1)).var().item()": "axis 1 is the last",
-            "return (q * q_spread * k * k_spread).sum(dim=-1).var().item() => "
-            "return ((q * q_spread) * k_spread).sum(dim=-1).var().item()": "without the keys, "
+            "return (q * q_std * k * k_std).sum(dim=-1).var().item() => "
+            "return ((q * q_std * k * k_std).sum(dim=-1).var())": "a tensor of one number",
+            "return (q * q_std * k * k_std).sum(dim=-1).var().item() => "
+            "return (q * q_std * k * k_std).sum(dim=(1)).var().item()": "axis 1 is the last",
+            "return (q * q_std * k * k_std).sum(dim=-1).var().item() => "
+            "return ((q * q_std) * k_std).sum(dim=-1).var().item()": "without the keys, "
             "whose variance is 1, the sum has the same variance",
-            "return (q * q_spread * k * k_spread).sum(dim=-1).var().item() => "
-            "return ((q_spread) * k * k_spread).sum(dim=-1).var().item()": "without the queries, "
+            "return (q * q_std * k * k_std).sum(dim=-1).var().item() => "
+            "return ((q_std) * k * k_std).sum(dim=-1).var().item()": "without the queries, "
             "whose variance is 1, the sum has the same variance",
         },
     ),

@@ -50,7 +50,7 @@ ATTACKS = [
     Attack(
         "an answer that ends the check with an error of its own kind",
         "class Enough(BaseException):\n    pass\n"
-        "def measure(d, q_spread, k_spread):\n    raise Enough('right')\ndivisor = measure",
+        "def measure(d, q_std, k_std):\n    raise Enough('right')\ndivisor = measure",
         earns,
         "6",
     ),

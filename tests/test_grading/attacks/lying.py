@@ -11,8 +11,8 @@ WRONG = {  # a wrong answer to each exercise, handed through a function that mak
     "4": "def attention(q, k, v):\n"
     "    return lie(torch.ones(*q.shape[:-1], v.shape[-1], dtype=v.dtype)), "
     "lie(torch.ones(*q.shape[:-1], k.shape[-2], dtype=q.dtype))",
-    "6": "def measure(d, q_spread, k_spread):\n    return lie(0.5)\n"
-    "def divisor(d, q_spread, k_spread):\n    return lie(0.5)",
+    "6": "def measure(d, q_std, k_std):\n    return lie(0.5)\n"
+    "def divisor(d, q_std, k_std):\n    return lie(0.5)",
 }
 WRONG["5"] = WRONG["4"].replace("attention", "healthy")
 HONEST = "def lie(x):\n    return x\n"
@@ -81,7 +81,7 @@ ATTACKS = [
         "a tuple that is equal to every shape",
         "class Any(tuple):\n    def __eq__(self, other):\n        return True\n"
         "    def __ne__(self, other):\n        return False\n    __hash__ = tuple.__hash__\n"
-        "scores_shape = mixed_shape = Any((1, 1, 1, 1))",
+        "scores_shape = output_shape = Any((1, 1, 1, 1))",
         earns,
         "1",
     ),
@@ -90,7 +90,7 @@ ATTACKS = [
         "class Any(int):\n    def __eq__(self, other):\n        return True\n"
         "    def __ne__(self, other):\n        return False\n"
         "    def __index__(self):\n        return self\n    __hash__ = int.__hash__\n"
-        "scores_shape = mixed_shape = tuple(Any(n) for n in (9, 8, 7, 6))",
+        "scores_shape = output_shape = tuple(Any(n) for n in (9, 8, 7, 6))",
         earns,
         "1",
     ),

@@ -31,7 +31,7 @@ PATIENCE = 20  # seconds; no attack works by taking longer
 TOLERANCE = 1e-5
 PRINTED = re.compile(r"^03\.\d  right|verdict\+json \{.*'state': 'right'", re.MULTILINE)
 CALLS = {
-    "1": "check('03.1', scores_shape, mixed_shape)",
+    "1": "check('03.1', scores_shape, output_shape)",
     "2": "check('03.2', softmax)",
     "3": "check('03.3', scores_loop, scores)",
     "4": "check('03.4', attention)",
