@@ -7,14 +7,17 @@ manual grade. A row without a known cause must be checked by the instructor.
 
 from __future__ import annotations
 
-import ast
 import hashlib
+import io
+import sys
+import tokenize
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any
 
+from checks.engine.answer import source
+from checks.engine.verdict import exercises
 from tools.course.registry import ROOT
 from tools.grading.manual_grades import answer_hash
 
@@ -34,30 +37,25 @@ def _shared() -> str:
     return _hash(*(path.read_text(encoding="utf-8") for path in files))
 
 
-def checks_of(chapter: str, folder: Path = ROOT / "checks") -> dict[str, tuple[str, str, str]]:
+def _code(text: str) -> str:
+    """Return code without comments and blank lines."""
+    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+    return " ".join(t.string for t in tokens if t.type not in (tokenize.COMMENT, tokenize.NL))
+
+
+def checks_of(chapter: str) -> dict[str, tuple[str, str, str]]:
     """Return three hashes of what the verdict on each exercise depends on.
 
     Args:
         chapter: two digits.
-        folder: with a file of checks for each chapter.
     Returns:
         By exercise: its own check, the rest of its chapter's file, and the code that all share.
     """
-    path = folder / f"chapter_{chapter}.py"
-    if not path.is_file():
-        return {}
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    own = {id: node for node in tree.body if (id := _exercise(node))}
-    rest = _hash(*(ast.dump(node) for node in tree.body if node not in own.values()))
-    return {id: (_hash(ast.dump(node)), rest, _shared()) for id, node in own.items()}
-
-
-def _exercise(node: ast.stmt) -> str | None:
-    """Return the exercise that a function checks, by its decorator."""
-    for call in getattr(node, "decorator_list", []):
-        if isinstance(call, ast.Call) and getattr(call.func, "id", "") == "exercise" and call.args:
-            return str(ast.literal_eval(call.args[0]))
-    return None
+    own = {check.id: source(check.judge) for check in exercises(chapter) if check.judge}
+    rest = source(sys.modules[f"checks.chapter_{chapter}"])
+    for text in own.values():
+        rest = rest.replace(text, "")
+    return {id: (_hash(_code(text)), _hash(_code(rest)), _shared()) for id, text in own.items()}
 
 
 @dataclass(frozen=True)
