@@ -9,6 +9,7 @@ from types import CodeType, FunctionType
 from typing import Any
 
 from checks.engine.languages import ENGLISH, language
+from checks.engine.message import Message
 from checks.engine.verdict import Check
 
 COMMON = "Causes in any chapter"  # the section of their sentences
@@ -64,7 +65,7 @@ def _texts(judge: Callable) -> Iterator[tuple[str, str]]:
 
 
 def _parts(thing: Any) -> Iterator[Any]:
-    """Yield what a function, a class or a container holds."""
+    """Yield what a function, a class, a container or a message holds."""
     match thing:
         case FunctionType():
             yield thing.__code__
@@ -76,3 +77,5 @@ def _parts(thing: Any) -> Iterator[Any]:
             yield from (part for pair in thing.items() for part in pair)
         case list() | tuple() | frozenset():
             yield from thing
+        case Message():
+            yield from (thing.id, *thing.params.values())
