@@ -7,57 +7,10 @@ from collections import Counter
 from types import CodeType, FrameType
 from typing import Any
 
-from torch import Tensor
 from torch.overrides import TorchFunctionMode
-
-from checks.engine.private import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 LIBRARIES = ("torch", "utils", "einops")
-
-
-ACTIVE: list[Carried] = []  # what watches or changes answers now, the outermost first
-KINDS: dict[str, type[Carried]] = {}
-
-
-class Carried:
-    """A mode around an answer that goes along when the answer runs in another process.
-
-    There another one of its kind is entered, and what that one saw is told here.
-    """
-
-    def __init_subclass__(cls) -> None:
-        super().__init_subclass__()
-        KINDS[cls.__name__] = cls
-
-    def settings(self) -> dict[str, Any]:
-        """Return as JSON values what makes another one of this kind."""
-        return {}
-
-    @classmethod
-    def again(cls, settings: dict[str, Any], tensors: list[Tensor]) -> Carried:
-        """Make another one, for a call that is given these tensors."""
-        return cls(**settings)
-
-    def note(self) -> dict[str, Any]:
-        """Return as JSON values what it saw."""
-        return {}
-
-    def take(self, note: dict[str, Any]) -> None:
-        """Add what another one saw."""
-
-    def kept(self) -> Any:
-        """Return what it saw so far: what happens on the way to another process is not meant."""
-
-    def restore(self, kept: Any) -> None:
-        """Forget what it saw since."""
-
-    def __enter__(self):
-        ACTIVE.append(self)
-        return super().__enter__()
-
-    def __exit__(self, *exception):
-        ACTIVE.remove(self)
-        return super().__exit__(*exception)
 
 
 class Beneath(TorchDispatchMode):
@@ -84,7 +37,7 @@ class TooLong(BaseException):
     """More operations than somebody wants to count; no `except Exception` may stop it."""
 
 
-class CallTracer(Carried, TorchFunctionMode):
+class CallTracer(TorchFunctionMode):
     """Count by name the functions of torch, einops and utils that run inside it.
 
     Methods of tensors and compiled functions are seen by torch's own interception, whatever name
@@ -105,30 +58,6 @@ class CallTracer(Carried, TorchFunctionMode):
         self.called: Counter[str] = Counter()
         self.ran: set[CodeType] = set()
         self.operations = 0  # on tensors; grows with the sizes when the answer loops
-
-    def settings(self) -> dict[str, Any]:
-        return {"most": self.most if self.most < float("inf") else None}
-
-    @classmethod
-    def again(cls, settings: dict[str, Any], tensors: list[Tensor]) -> CallTracer:
-        return cls(settings["most"] or float("inf"))
-
-    def note(self) -> dict[str, Any]:
-        return {"called": dict(self.called), "operations": self.operations}
-
-    def take(self, note: dict[str, Any]) -> None:
-        self.called.update({str(name): int(count) for name, count in note["called"].items()})
-        self.operations += int(note["operations"])
-
-    def kept(self) -> Any:
-        sys.setprofile(None)
-        return dict(self.called), self.operations, set(self.ran)
-
-    def restore(self, kept: Any) -> None:
-        called, self.operations, self.ran = kept
-        self.called.clear()
-        self.called.update(called)
-        sys.setprofile(self._profile)
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         name = getattr(func, "__name__", "").removeprefix("special_").removeprefix("linalg_")

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from checks.engine.answer import NotYet, Wrong, raised
-from checks.engine.call_tracer import Carried
 from checks.engine.compare import aloud, tensors
 from checks.engine.message import Message, message
 
@@ -126,7 +125,7 @@ def naming(judge: Callable) -> Callable:
     return named
 
 
-class DoubleConstants(Carried, TorchFunctionMode):
+class DoubleConstants(TorchFunctionMode):
     """Make tensors in double precision where an answer makes them in single precision.
 
     Checks compare in double precision, the notebook works in single: there torch.zeros(n), a
