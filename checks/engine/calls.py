@@ -107,17 +107,17 @@ def names_of(answer: Callable, reference: Callable) -> list[str]:
     return own if len(own) == len(right) else right
 
 
-def naming(judge: Callable) -> Callable:
+def naming(comparison: Callable) -> Callable:
     """Note which answer is wrong: a check may ask for several.
 
     Args:
-        judge: takes the answer first, raises `Wrong`.
+        comparison: takes the answer first, raises `Wrong`.
     """
 
-    @wraps(judge)
+    @wraps(comparison)
     def named(answer: Any, *args: Any, **options: Any) -> Any:
         try:
-            return judge(answer, *args, **options)
+            return comparison(answer, *args, **options)
         except Wrong as wrong:
             wrong.answer = name_of(answer)
             raise

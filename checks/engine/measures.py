@@ -1,4 +1,4 @@
-"""Judge an experiment: what it measures must be what theory, or our own experiment, says."""
+"""Compare an experiment: it must measure what theory, or our own experiment, says."""
 
 from __future__ import annotations
 

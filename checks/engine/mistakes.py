@@ -39,23 +39,23 @@ def mistakes(check: Check) -> list[Mistake]:
     english, sources = language(ENGLISH), {}
     sections = (english.sections.get(name, ()) for name in (COMMON, f"Chapter {check.id[:2]}"))
     causes = {id for section in sections for id in section}
-    for text, source in _texts(check.judge) if check.judge else ():
+    for text, source in _texts(check.function) if check.function else ():
         if text in causes:
             sources.setdefault(text, source)
     return [Mistake(id, english.sentences[id], source) for id, source in sources.items()]
 
 
-def _texts(judge: Callable) -> Iterator[tuple[str, str]]:
+def _texts(function: Callable) -> Iterator[tuple[str, str]]:
     """Yield each text in a check, and in what it uses of its file, with the name of its source."""
-    names = unwrap(judge).__globals__
+    names = unwrap(function).__globals__
     seen: dict[int, Any] = {}
-    waiting: list[tuple[Any, str]] = [(judge, judge.__name__)]
+    waiting: list[tuple[Any, str]] = [(function, function.__name__)]
     while waiting:
         thing, source = waiting.pop(0)
         thing = unwrap(thing)
         if isinstance(thing, str):
             yield thing, source
-        elif isinstance(thing, FunctionType | type) and thing.__module__ != judge.__module__:
+        elif isinstance(thing, FunctionType | type) and thing.__module__ != function.__module__:
             continue
         elif id(thing) not in seen:
             seen[id(thing)] = thing  # kept: a new object could get the same id

@@ -75,7 +75,7 @@ class TestMaster:
     def test_causes_of_wrong_answers_are_listed(self, path: Path) -> None:
         number, missing = path.name[:2], []
         own = set(language("en").sections[f"Chapter {number}"])
-        for check in (check for check in exercises(number) if check.judge):
+        for check in (check for check in exercises(number) if check.function):
             causes = {answer.cause.split()[0] for answer in bank(number)[check.id].wrong}
             listed = {mistake.cause for mistake in mistakes(check)}
             missing += [f"{check.id} {cause}" for cause in (causes & own) - listed]
@@ -141,8 +141,8 @@ class TestMaster:
     def test_checks_know_the_exercises(self, path: Path) -> None:
         known = exercises(path.name[:2])
         assert len(known) in WORDS, "four to eight exercises a chapter"
-        assert [e.id for e in known if e.judge] == list(tasks(path))
-        assert len([e for e in known if not e.judge]) == 1, "one open exercise a chapter"
+        assert [e.id for e in known if e.function] == list(tasks(path))
+        assert len([e for e in known if not e.function]) == 1, "one open exercise a chapter"
         text = path.read_text(encoding="utf-8")
         titles = re.findall(r'"## (\d+)\. (.+?)(?:\\n)?"', text)
         assert [(f"{path.name[:2]}.{n}", title) for n, title in titles] == [

@@ -51,7 +51,7 @@ def checks_of(chapter: str) -> dict[str, tuple[str, str, str]]:
     Returns:
         By exercise: its own check, the rest of its chapter's file, and the code that all share.
     """
-    own = {check.id: source(check.judge) for check in exercises(chapter) if check.judge}
+    own = {check.id: source(check.function) for check in exercises(chapter) if check.function}
     rest = source(sys.modules[f"checks.chapter_{chapter}"])
     for text in own.values():
         rest = rest.replace(text, "")

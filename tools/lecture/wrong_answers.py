@@ -72,7 +72,7 @@ def reasons_of(chapter: Chapter) -> dict[str, tuple[str, ...]]:
             if not parameters(mistake.sentence) and not SAYS_RIGHT.search(mistake.cause)
         )
         for check in checks_of(chapter.number)
-        if check.judge
+        if check.function
     }
 
 
