@@ -13,7 +13,16 @@ from torch.utils._python_dispatch import TorchDispatchMode
 LIBRARIES = ("torch", "utils", "einops")
 
 
-class Beneath(TorchDispatchMode):
+class DispatchMode(TorchDispatchMode):
+    """See every operation that runs."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        # Otherwise torch imports its compiler at the first operation, which takes two seconds.
+        return False
+
+
+class Beneath(DispatchMode):
     """Count what runs in the end, for answers that go round torch's interception.
 
     Such are torch.ops.aten, a traced function, and a call that does a softmax on its way.
@@ -22,11 +31,6 @@ class Beneath(TorchDispatchMode):
     def __init__(self, called: Counter[str]):
         super().__init__()
         self.called = called
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        # Otherwise torch loads its compiler at the first operation: two seconds, for nothing.
-        return False
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         self.called[func.overloadpacket.__name__] += 1

@@ -8,7 +8,7 @@ from math import prod
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from checks.engine.call_tracer import TorchDispatchMode
+from checks.engine.call_tracer import DispatchMode
 from checks.engine.compare import tensors
 
 
@@ -41,7 +41,7 @@ class Results(TorchFunctionMode):
         return result
 
 
-class Tables(TorchDispatchMode):
+class Tables(DispatchMode):
     """Note the largest table of scores or masks that is made inside.
 
     Args:
@@ -53,11 +53,6 @@ class Tables(TorchDispatchMode):
         super().__init__()
         self.size, self.narrow = size, narrow
         self.found: tuple[int, int] | None = None
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        # Otherwise torch loads its compiler at the first operation: two seconds, for nothing.
-        return False
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         result = func(*args, **(kwargs or {}))

@@ -330,7 +330,7 @@ def test_every_mode_of_the_checks_exists_in_the_sandbox():
         text=True,
         check=True,
     ).stdout.split()
-    modes = re.compile(r"^class (\w+)\(Torch(?:Function|Dispatch)Mode\)", re.MULTILINE)
+    modes = re.compile(r"^class (\w+)\((?:TorchFunction|Dispatch)Mode\)", re.MULTILINE)
     files = (ROOT / "checks").rglob("*.py")
     found = {n for f in files for n in modes.findall(f.read_text(encoding="utf-8"))}
     assert known == sorted(found - {"Beneath"}), "Beneath is a part of CallTracer"

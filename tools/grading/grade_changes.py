@@ -12,7 +12,7 @@ import io
 import sys
 import tokenize
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -23,7 +23,7 @@ from tools.grading.manual_grades import answer_hash
 
 FILE = "moved.csv"
 COLUMNS = ("student", "id", "exercise", "before", "now", "why", "said_before", "says_now")
-UNEXPLAINED = "no known cause: check it"
+UNEXPLAINED, LATE = "no known cause: check it", "late by the current due date"
 SHARED = ("checks/engine", "utils", "clinic/attention_clinic", "tools/grading")
 
 
@@ -87,6 +87,11 @@ class CountedExercise:
     @property
     def key(self) -> tuple[str, str]:
         return self.student, self.exercise
+
+    @property
+    def late(self) -> bool:
+        """Whether it is a late penalty."""
+        return self.exercise.endswith(" late")
 
     def to_plain(self) -> dict[str, Any]:
         return asdict(self)
@@ -157,26 +162,15 @@ def table(before: Iterable[CountedExercise], now: Iterable[CountedExercise]) -> 
         before: what counted after the earlier run.
         now: what counts after this one. An exercise that is new has not changed.
     """
-    old = {entry.key: entry for entry in before}
-    lines = []
+    old, found = {entry.key: entry for entry in before}, []
     for entry in now:
-        was = old.pop(entry.key, None)
-        if was is None and entry.exercise.endswith(" late"):
-            was = CountedExercise(
-                entry.student, entry.id, entry.exercise, 0, 0, False, "", "", (), ""
-            )
-            reason = "late by the current due date"
-        elif was is None or was.points == entry.points:
-            continue
-        elif entry.exercise.endswith(" late"):
-            reason = "late by the current due date"
-        else:
-            reason = why(was, entry)
-        points = f"{was.points:g}", f"{entry.points:g}"
-        lines.append(
-            [entry.student, entry.id, entry.exercise, *points, reason, was.said, entry.said]
-        )
-    for was in (entry for entry in old.values() if entry.exercise.endswith(" late")):
-        row = [was.student, was.id, was.exercise, f"{was.points:g}", "0", "no longer late"]
-        lines.append([*row, was.said, ""])
-    return sorted(lines, key=lambda line: line[5] != UNEXPLAINED)
+        was = old.pop(entry.key, replace(entry, points=0.0, said="") if entry.late else None)
+        if was and was.points != entry.points:
+            found.append((was, entry, LATE if entry.late else why(was, entry)))
+    gone = [was for was in old.values() if was.late]
+    found += [(was, replace(was, points=0.0, said=""), "no longer late") for was in gone]
+    rows = [
+        [*(e.student, e.id, e.exercise), f"{w.points:g}", f"{e.points:g}", reason, w.said, e.said]
+        for w, e, reason in found
+    ]
+    return sorted(rows, key=lambda row: row[5] != UNEXPLAINED)
