@@ -74,7 +74,7 @@ class TestMaster:
 
     def test_causes_of_wrong_answers_are_listed(self, path: Path) -> None:
         number, missing = path.name[:2], []
-        own = set(language("en").sections[f"Chapter {number}"])
+        own = set(language("en").sections.get(f"Chapter {number}", ()))
         for check in (check for check in exercises(number) if check.function):
             causes = {answer.cause.split()[0] for answer in bank(number)[check.id].wrong}
             listed = {mistake.cause for mistake in mistakes(check)}
