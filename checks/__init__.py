@@ -1,4 +1,4 @@
-"""Checks of the exercises: what is right, what is wrong, and why (notebooks/exercises).
+"""Checks of the exercises: what is right, what is wrong and why (notebooks/exercises).
 
 Read the files of engine/ in this order: message (what is said, as data), languages (the sentences,
 which are in locale/), conditions (which cases are drawn), answer (what the student wrote), verdict

@@ -12,9 +12,9 @@ from typing import Any
 from checks.engine.conditions import conditions
 from checks.engine.message import Message, as_message, message
 
-ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")  # where a thing lies in memory
+ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")  # an address in memory
 LONGEST = 160  # characters of a raised error that are shown
-# What stands in place of a solution, alone on two lines.
+# The two lines that replace a solution.
 STUB = re.compile(r"^[ \t]*# your code here[ \t]*\n[ \t]*pass[ \t]*$", re.MULTILINE)
 
 
@@ -35,8 +35,8 @@ class Wrong(Exception):
 
     Args:
         what: what is wrong: a message, or the id of one without parameters.
-        why: finds out why; called only when somebody will read it. It returns None when no known
-            mistake explains the answer.
+        why: finds out why; called only when the reason will be shown. It returns None when no
+            known mistake explains the answer.
         inputs: the inputs for which it is wrong, as `aloud` gives them.
         rounded: whether the result is right to about six digits.
 
@@ -60,7 +60,7 @@ def noticed(wrong: Wrong) -> None:
     """Raise what was seen of how an answer works, or collect it as a remark: see `Conditions`.
 
     Args:
-        wrong: what it does that it should not do, though its results may be right.
+        wrong: what it should not do, though its results may be right.
 
     Raises:
         Wrong: remarks are not collected.
@@ -72,10 +72,10 @@ def noticed(wrong: Wrong) -> None:
 
 
 def written(*answers: Any) -> None:
-    """Raise `NotYet` for an answer that is empty: `...`, or a function without a line of its own.
+    """Raise `NotYet` for an answer that is empty: `...`, or a function without a new line.
 
     Args:
-        answers: what the student handed to `check`.
+        answers: what the student passed to `check`.
 
     Raises:
         NotYet: one of them is empty.
@@ -88,10 +88,10 @@ def written(*answers: Any) -> None:
 
 
 def stub_left(answer: Any) -> bool:
-    """Say whether the two lines of the stub still stand in a function or class.
+    """Say whether a function or class still contains the two lines of the stub.
 
     Args:
-        answer: what the student handed to `check`.
+        answer: what the student passed to `check`.
     """
     return any(STUB.search(source(function)) for function in functions_of(answer))
 
@@ -100,7 +100,7 @@ def source(function: Callable) -> str:
     """Return the source of a function, "" when it cannot be found.
 
     Args:
-        function: for a class ask its methods; a notebook cannot tell where a class stands.
+        function: for a class pass its methods; a notebook cannot locate the source of a class.
     """
     try:
         return dedent(inspect.getsource(function))
@@ -121,7 +121,7 @@ def raised(error: BaseException) -> Message:
         lines = []
     if any("modified by an inplace operation" in line for line in lines):
         return message("raises-in-place", error=name)
-    # einops names the pattern first and the reason last; so does whoever ends with a colon
+    # einops names the pattern first and the reason last, like other errors that end with a colon
     last = lines and (name == "EinopsError" or lines[0].endswith(":"))
     words = _shortened(ADDRESS.sub("", lines[-1 if last else 0]).strip()) if lines else ""
     return (

@@ -23,9 +23,9 @@ class DispatchMode(TorchDispatchMode):
 
 
 class Beneath(DispatchMode):
-    """Count what runs in the end, for answers that go round torch's interception.
+    """Count what runs in the end, for answers that bypass torch's interception.
 
-    Such are torch.ops.aten, a traced function, and a call that does a softmax on its way.
+    Examples are torch.ops.aten, a traced function, and a call that does a softmax internally.
     """
 
     def __init__(self, called: Counter[str]):
@@ -38,7 +38,7 @@ class Beneath(DispatchMode):
 
 
 class TooLong(BaseException):
-    """More operations than somebody wants to count; no `except Exception` may stop it."""
+    """Too many operations to count; no `except Exception` may stop it."""
 
 
 class CallTracer(TorchFunctionMode):
@@ -66,7 +66,7 @@ class CallTracer(TorchFunctionMode):
     def __torch_function__(self, func, types, args=(), kwargs=None):
         name = getattr(func, "__name__", "").removeprefix("special_").removeprefix("linalg_")
         self.called[name] += 1
-        self.operations += name != "__get__"  # x.shape is no operation
+        self.operations += name != "__get__"  # x.shape is not an operation
         if self.operations > self.most:
             raise TooLong
         return func(*args, **(kwargs or {}))

@@ -15,7 +15,7 @@ class Conditions:
     """The defaults are those of a notebook.
 
     Args:
-        salt: seed of cases that nobody has seen; "" for the cases of the notebook.
+        salt: seed of secret cases; "" for the cases of the notebook.
         remarks: collects what is seen of how an answer works; None makes the answer wrong.
     """
 
@@ -34,7 +34,7 @@ def conditions() -> Conditions:
 
 @contextmanager
 def under(chosen: Conditions) -> Iterator[None]:
-    """Check inside under these conditions.
+    """Check under these conditions inside the block.
 
     Args:
         chosen: instead of the defaults.

@@ -1,4 +1,4 @@
-"""Compare an experiment: it must measure what theory, or our own experiment, says."""
+"""Compare an experiment: it must measure what theory, or our own experiment, predicts."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def same_measure(
     mistakes: Mistakes | None = None,
     draws: bool = True,
 ) -> Message:
-    """Compare an experiment with what theory, or our own experiment, says.
+    """Compare an experiment with what theory, or our own experiment, predicts.
 
     Args:
         answer: the student's function; returns one number.
@@ -44,11 +44,11 @@ def same_measure(
         within: largest relative error that counts as right.
         mistakes: tempting wrong experiments by their cause, with their numbers; one is named only
             when it gives the numbers of the answer in every case.
-        draws: whether the answer must draw random numbers itself: a formula is no experiment.
+        draws: whether the answer must draw random numbers itself: a formula is not an experiment.
 
     Raises:
         NotYet: the stub.
-        Wrong: no number, a number outside the margin, or one that nobody measured.
+        Wrong: not a number, a number outside the margin, or one without a measurement.
     """
     written(answer)
     what = as_message(what)
@@ -83,7 +83,7 @@ def same_measure(
 
 
 def _gives(answer: Callable, mistake: Callable[..., float], args: tuple, within: float) -> bool:
-    """Say whether an experiment gives what a mistake gives: one case alone may be chance."""
+    """Say whether an experiment gives what a mistake gives: a single case may be chance."""
     wrong = mistake(*args)
     try:
         return bool(abs(attempt(answer, *args) - wrong) <= within * abs(wrong))
@@ -92,7 +92,7 @@ def _gives(answer: Callable, mistake: Callable[..., float], args: tuple, within:
 
 
 class Drawing(TorchFunctionMode):
-    """Changes how an answer draws: normal numbers for uniform ones, other numbers each time.
+    """Change how an answer draws: normal numbers for uniform ones, different ones each time.
 
     Args:
         normal: whether torch.rand draws what torch.randn would.
@@ -113,7 +113,7 @@ class Drawing(TorchFunctionMode):
 
 
 def _uniform(answer: Callable, want: Callable, cases: Sequence, within: float) -> Message | None:
-    """Say that torch.randn in the place of torch.rand makes the experiment right."""
+    """Say that torch.randn instead of torch.rand makes the experiment right."""
     for args in cases:
         with Drawing(normal=True):
             got = number(attempt(answer, *args))
@@ -123,7 +123,7 @@ def _uniform(answer: Callable, want: Callable, cases: Sequence, within: float) -
 
 
 def _constant(answer: Callable, want: Callable, cases: Sequence, _within: float) -> Message | None:
-    """Say that the answer does not depend on what it is asked."""
+    """Say that the answer does not depend on its arguments."""
     found = {number(attempt(answer, *args)) for args in cases}
     if len(found) > 1 or len(cases) == 1:
         return None
@@ -131,7 +131,7 @@ def _constant(answer: Callable, want: Callable, cases: Sequence, _within: float)
 
 
 def _scattered(answer: Callable, want: Callable, cases: Sequence, within: float) -> Message | None:
-    """Say that an experiment is right on average, and that one run of it tells too little."""
+    """Say that an experiment is right on average, but that one run is not enough."""
     first = []
     for args in cases:
         with Drawing():

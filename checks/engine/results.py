@@ -20,7 +20,7 @@ class Results(TorchFunctionMode):
     >>> results.largest, results.made
 
     Args:
-        but: tensors of which views are not noted, such as the parameters of a model.
+        but: tensors whose views are not noted, such as the parameters of a model.
     """
 
     def __init__(self, but: Iterable[Tensor] = ()):
@@ -46,7 +46,7 @@ class Tables(DispatchMode):
 
     Args:
         size: a table with more rows or columns is noted.
-        narrow: what is not wider is no table.
+        narrow: only a wider tensor counts as a table.
     """
 
     def __init__(self, size: int, narrow: int):

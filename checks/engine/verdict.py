@@ -28,7 +28,7 @@ SHAPE = re.compile(r"\(\d+(, \d+)*,?\)")  # stays on one line
 NO_BREAK = "\N{NO-BREAK SPACE}"
 VERDICT_MIME = "application/vnd.attention-course.verdict+json"
 PROGRESS_MIME = "application/vnd.attention-course.progress+json"
-VERSION = 1  # of what stands under these two in a notebook
+VERSION = 1  # of what a notebook stores under these two
 RIGHT, NOT_YET, NOT_RIGHT, NOT_RUN, OPEN = "right", "not yet", "not right", "not run", "open"
 STATES = {
     s: Message("state-" + s.replace(" ", "-")) for s in (RIGHT, NOT_YET, NOT_RIGHT, NOT_RUN, OPEN)
@@ -47,7 +47,7 @@ UNNAMED = {"values-differ", "gradient-differs", "result-is", "number-differs", "
 UNNAMED |= {"not-the-shape", "too-large", "too-small", "unforeseen"}
 
 
-# Reasons behind which single precision may stand, and words of torch's errors about dtypes.
+# Reasons that single precision may cause, and words of torch's errors about dtypes.
 OF_PRECISION = {"gradient-differs", "this-shift-differs"}
 DOUBLE = re.compile(r"\bdouble\b|\bfloat64\b")
 DTYPES = re.compile(r"dtype|scalar type|\b(Double|Float)\b")
@@ -64,9 +64,9 @@ class Verdict:
         exercise: number of chapter and exercise, such as "03.2".
         state: "right", "not yet" or "not right".
         message: what was found.
-        cause: the mistake behind a wrong answer, where one is known.
+        cause: the mistake that explains a wrong answer, where one is known.
         answer: which of several answers is meant; None where the message says it.
-        inputs: those with which a wrong answer was found wrong.
+        inputs: those for which an answer is wrong.
     """
 
     exercise: str
@@ -85,7 +85,7 @@ class Verdict:
 
     @property
     def reason(self) -> str:
-        """All of it in sentences, without number and state."""
+        """The whole verdict in sentences, without number and state."""
         what = self.message
         if self.answer:
             what = message("in-answer", answer=self.answer, what=what)
@@ -102,12 +102,12 @@ class Verdict:
 
     @property
     def named(self) -> bool:
-        """Whether a wrong answer is told more than that its numbers are not the right ones.
+        """Whether a verdict says more about a wrong answer than that its numbers are not right.
 
         A cause counts when it is a mistake, a property of the result that shows where to look
-        ("the numbers in v change nothing"), or what the clinic found; "it is too large" does not.
-        Without a cause the message counts when it says what is to be changed: a wrong shape with
-        the right one beside it, None returned, an error that was raised, a forbidden call, a
+        ("the values of v do not affect the result"), or what the clinic found; "it is too large"
+        does not. Without a cause the message counts when it says what to change: a wrong shape with
+        the right one next to it, None returned, an error that was raised, a forbidden call, a
         missing parameter. "The values are not" does not.
         """
         return (self.cause or self.message).core.id not in UNNAMED
@@ -116,7 +116,7 @@ class Verdict:
     def topic(self) -> str:
         """The id by which equal reasons of many students are counted together.
 
-        What the clinic finds and a check names, too, has the check's id.
+        A mistake that both the clinic and a check name has the check's id.
         """
         core = (self.cause or self.message).core
         if core.id != "clinic-found":
@@ -125,7 +125,7 @@ class Verdict:
         return (len(ids) == 1 and OF_CLINIC.get(ids[0])) or "/".join([core.id, *ids])
 
     def to_json(self) -> dict[str, Any]:
-        """Return what a notebook stores beside the text."""
+        """Return what a notebook stores with the text."""
         return {
             "version": VERSION,
             "exercise": self.exercise,
@@ -143,7 +143,7 @@ class Verdict:
         """Return the verdict that `to_json` wrote.
 
         Args:
-            data: what stands in a notebook under VERDICT_MIME.
+            data: what a notebook stores under VERDICT_MIME.
 
         Raises:
             ValueError: it is something else, or of another version.
@@ -205,7 +205,7 @@ def exercise(id: str, title: str) -> Callable[[Callable], Callable]:
 
 
 def open_exercise(id: str, title: str) -> None:
-    """Register an exercise that nobody checks.
+    """Register an exercise without a check.
 
     Args:
         id: number of chapter and exercise, such as "03.7".
@@ -249,15 +249,15 @@ def exercises(chapter: str) -> list[Check]:
 
 
 def examine(id: str, *answers: Any, explain: bool = True) -> Verdict:
-    """Check the answers to one exercise, and print nothing.
+    """Check the answers to one exercise without printing.
 
     Args:
         id: number of chapter and exercise, such as "03.2".
         answers: what the exercise asks for: functions, classes, shapes, numbers.
-        explain: whether to look for the mistake behind a wrong answer.
+        explain: whether to look for the mistake that explains a wrong answer.
 
     Raises:
-        ValueError: no such exercise, or another number of answers.
+        ValueError: no such exercise, or the wrong number of answers.
     """
     known = {e.id: e.function for e in exercises(str(id).partition(".")[0])}
     function = known.get(id)
@@ -265,7 +265,7 @@ def examine(id: str, *answers: Any, explain: bool = True) -> Verdict:
         checked = [name for name, function in known.items() if function]
         raise ValueError(
             f"check: the exercise must be one of {checked}, got {id!r}. "
-            "Write the number as it stands in the check cell of the notebook."
+            "Write the number as in the check cell of the notebook."
         )
     wanted = list(inspect.signature(function).parameters)
     if len(wanted) != len(answers):
@@ -316,11 +316,11 @@ def _right_in_double(function: Callable, answers: tuple[Any, ...]) -> Message | 
 
 
 def _refused(id: str, answers: tuple[Any, ...], wrong: Exception, explain: bool) -> Verdict:
-    """The verdict about a wrong answer; what still has its stub is not yet one."""
+    """The verdict on a wrong answer; a function that still has its stub is "not yet"."""
     if not isinstance(wrong, Wrong):  # of an answer that no check foresaw
         return Verdict(id, NOT_RIGHT, message("unforeseen", what=raised(wrong)))
     for answer in filter(stub_left, answers):
-        if wrong.answer in (None, answer.__name__):  # not some other answer
+        if wrong.answer in (None, answer.__name__):  # not a different answer
             return Verdict(id, NOT_YET, message("stub-left", name=answer.__name__))
     several = sum(map(callable, answers)) > 1
     named = wrong.answer and wrong.answer in re.findall(r"\w+", str(wrong.what))
@@ -336,7 +336,7 @@ def _refused(id: str, answers: tuple[Any, ...], wrong: Exception, explain: bool)
 
 @contextmanager
 def _alike() -> Iterator[None]:
-    """Begin with the same random numbers every time, and with gradients, whatever was before.
+    """Begin with the same random numbers every time, and with gradients, whatever ran before.
 
     Warnings are silent: they would show paths of this machine, and the verdict says what matters.
     """
@@ -367,8 +367,8 @@ def check(id: str, *answers: Any) -> None:
         answers: what the exercise asks for.
 
     Raises:
-        ValueError: no such exercise, or another number of answers.
-        CheckFailed: the answer is not right, and nbgrader asks.
+        ValueError: no such exercise, or the wrong number of answers.
+        CheckFailed: the answer is not right, and nbgrader runs the notebook.
     """
     verdict = examine(id, *answers)
     _SEEN[id] = verdict.state

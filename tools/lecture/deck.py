@@ -30,11 +30,11 @@ def deck(chapter: Chapter) -> Deck:
     """Return the slides of a chapter from its notebook."""
     cells = json.loads(chapter.notebook.read_text(encoding="utf-8"))["cells"]
     maker = _Maker(chapter.title)
-    for place, cell in enumerate(cells):
+    for index, cell in enumerate(cells):
         if cell["cell_type"] == "code":
-            maker.code(place, cell)
+            maker.code(index, cell)
         else:
-            maker.text(place, source(cell), leads=_is_code(cells[place + 1 : place + 2]))
+            maker.text(index, source(cell), leads=_is_code(cells[index + 1 : index + 2]))
     made = Deck(chapter, maker.sections)
     write_notes(made, cells, exercises(chapter))
     return made
@@ -50,9 +50,9 @@ class _Maker:
     def __init__(self, title: str):
         self.heading = title
         self.sections: list[list[Slide]] = []
-        # Place, text before the next code, its full text.
+        # Index, text before the next code, its full text.
         self.lead: list[tuple[int, Element, str]] = []
-        self.last = -2  # place of the last cell of code
+        self.last = -2  # index of the last cell of code
 
     def slide(self, kind: str) -> Slide:
         """Begin a slide in the current section."""
@@ -71,13 +71,13 @@ class _Maker:
             return now
         return self.slide(kind)
 
-    def last_code(self, place: int, part: Element) -> Slide | None:
+    def last_code(self, index: int, part: Element) -> Slide | None:
         """Return the slide of the code just before a text that explains its output.
 
         The text becomes its last step. Return None without space, or if a new heading begins.
         """
         now = self.now
-        if not now or self.last != place - 1 or now.heading != self.heading or not now.fits(part):
+        if not now or self.last != index - 1 or now.heading != self.heading or not now.fits(part):
             return None
         if now.kind in (Kind.WHY, Kind.EXPLORER):
             return None
@@ -86,7 +86,7 @@ class _Maker:
 
     # ---------------------------------------------------------------------------------- text
 
-    def text(self, place: int, text: str, leads: bool) -> None:
+    def text(self, index: int, text: str, leads: bool) -> None:
         found = prose.blocks(text)
         kind = Kind.TITLE if not self.sections else Kind.WHY
         for number, block in enumerate(found):
@@ -99,9 +99,9 @@ class _Maker:
             if leads and block is found[-1] and block.kind == "paragraph":
                 part = _element(block)
                 if part.height <= LEAD:
-                    self.lead = [(place, part, block.text)]
+                    self.lead = [(index, part, block.text)]
                     continue
-            self.put(kind, place, block)
+            self.put(kind, index, block)
 
     def open(self, block: prose.Block) -> None:
         self.flush()
@@ -112,45 +112,45 @@ class _Maker:
         if first:
             self.sections.append([])
 
-    def put(self, kind: str, place: int, block: prose.Block) -> None:
+    def put(self, kind: str, index: int, block: prose.Block) -> None:
         """Place a block on the current slide, or on a new one if it does not fit."""
         if block.kind == "folded":
-            self.fold(kind, place, block)
+            self.fold(kind, index, block)
             return
         if block.kind == "picture":
             for half in drawings.halves(prose.PICTURE.fullmatch(block.text)):
-                self.slide(Kind.PICTURE).add(place, Element("drawing", half, ROOM))
+                self.slide(Kind.PICTURE).add(index, Element("drawing", half, ROOM))
             return
         for piece in _split(block):
             part = _element(piece)
-            slide = self.last_code(place, part) or self.room(kind, part)
-            slide.add(place, part)
+            slide = self.last_code(index, part) or self.room(kind, part)
+            slide.add(index, part)
             if part.content != piece.text:
                 slide.notes.append(piece.text)
 
-    def fold(self, kind: str, place: int, block: prose.Block) -> None:
+    def fold(self, kind: str, index: int, block: prose.Block) -> None:
         """Place folded text as a step after its title."""
         title = Element("paragraph", f"**{block.title}**", 54)
         inner = [_element(b, step=True) for b in prose.blocks(block.text)]
         slide = self.room(kind, title, inner[0])
-        slide.add(place, title)
+        slide.add(index, title)
         slide.notes.append(block.text)
         for part in inner:
             slide = slide if slide.fits(part) else self.slide(kind)
-            slide.add(place, part)
+            slide.add(index, part)
 
     def flush(self) -> None:
         """Place the lines that would have led into code on a separate slide."""
-        for place, part, whole in self.lead:
+        for index, part, whole in self.lead:
             slide = self.room(Kind.WHY, part)
-            slide.add(place, part)
+            slide.add(index, part)
             if part.content != whole:
                 slide.notes.append(whole)
         self.lead = []
 
     # ---------------------------------------------------------------------------------- code
 
-    def code(self, place: int, cell: Cell) -> None:
+    def code(self, index: int, cell: Cell) -> None:
         what = kind(cell)
         if what is Kind.SETUP:
             self.flush()
@@ -162,7 +162,7 @@ class _Maker:
             first += _questions(cell)
         lead = [part for _, part, _ in self.lead]
         whole = [*lead, *first, *rest]
-        joins = self._joins(place, what, whole)
+        joins = self._joins(index, what, whole)
         if joins:
             slide = self.now
             slide.kind = what if slide.kind in (Kind.WHY, Kind.CODE) else slide.kind
@@ -176,34 +176,34 @@ class _Maker:
         for part in first:
             if slide.parts and not slide.fits(part, room=room):
                 slide = self.slide(what)
-            slide.add(place, part)
+            slide.add(index, part)
         for part in rest:
             alone = part.kind == "explorer" or slide.kind == Kind.EXPLORER
             if slide.parts and (alone or not slide.fits(part, room=room)):
                 slide = self.slide(what)
             part.step = bool(slide.parts) and part.kind != "explorer"
-            slide.add(place, part)
+            slide.add(index, part)
         if not (first or rest):
             self.sections[-1].remove(slide)
         if only_draws(cell) and not first:
             slide.notes.append("The code only draws computed values; it is not on the slide.")
-        self.last = place
+        self.last = index
 
     def _put_lead(self, slide: Slide) -> None:
-        for place, part, whole in self.lead:
-            slide.add(place, part)
+        for index, part, whole in self.lead:
+            slide.add(index, part)
             if part.content != whole:
                 slide.notes.append(whole)
         self.lead = []
 
-    def _joins(self, place: int, what: Kind, parts: list[Element]) -> bool:
+    def _joins(self, index: int, what: Kind, parts: list[Element]) -> bool:
         """Return whether code continues the current slide after text or other code."""
         now = self.now
         if not now or now.heading != self.heading or not now.fits(*parts):
             return False
         if now.kind == Kind.WHY:
             return not any(part.step for part in now.parts)
-        follows = self.last == place - 1 and not self.lead
+        follows = self.last == index - 1 and not self.lead
         if follows and now.kind == Kind.PREDICT:
             return all(part.kind == "answer" for part in parts)
         drawn = any(part.kind == "drawing" for part in now.parts)
@@ -306,6 +306,6 @@ def _cut(lines: list[str]) -> list[str]:
         return abs(n - goal) + indent - 6 * (not lines[n - 1].strip()) + 50 * inside
 
     low = max(2, len(lines) - LONG_CODE * (count - 1))
-    place = min(range(low, LONG_CODE + 1), key=cost)
-    rest = lines[place:] if lines[place].strip() else lines[place + 1 :]
-    return ["\n".join(lines[:place]).rstrip(), *_cut(rest)]
+    index = min(range(low, LONG_CODE + 1), key=cost)
+    rest = lines[index:] if lines[index].strip() else lines[index + 1 :]
+    return ["\n".join(lines[:index]).rstrip(), *_cut(rest)]
