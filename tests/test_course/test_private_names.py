@@ -44,7 +44,7 @@ def private_names(text: str) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(ROOT).as_posix())
-def test_private_names_of_torch_have_their_files(path: Path) -> None:
+def test_private_names_are_used_in_their_files_only(path: Path) -> None:
     found = list(private_names(path.read_text(encoding="utf-8")))
     assert bool(found) == (path in HOMES), found
 
