@@ -57,13 +57,13 @@ class Wrong(Exception):
 
 
 def noticed(wrong: Wrong) -> None:
-    """Raise what was seen of how an answer works; keep it if it comes from another process.
+    """Raise what was seen of how an answer works, or collect it as a remark: see `Conditions`.
 
     Args:
         wrong: what it should not do, though its results may be right.
 
     Raises:
-        Wrong: the answer runs in this process.
+        Wrong: remarks are not collected.
     """
     remarks = conditions().remarks
     if remarks is None:

@@ -7,60 +7,22 @@ from collections import Counter
 from types import CodeType, FrameType
 from typing import Any
 
-from torch import Tensor
 from torch.overrides import TorchFunctionMode
-
-from checks.engine.private import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 LIBRARIES = ("torch", "utils", "einops")
 
 
-ACTIVE: list[Carried] = []  # what watches or changes answers now, the outermost first
-KINDS: dict[str, type[Carried]] = {}
-
-
-class Carried:
-    """A mode around an answer that also applies when the answer runs in another process.
-
-    There a mode of the same kind is entered, and this one is given what that one saw.
-    """
-
-    def __init_subclass__(cls) -> None:
-        super().__init_subclass__()
-        KINDS[cls.__name__] = cls
-
-    def settings(self) -> dict[str, Any]:
-        """Return as JSON values what creates a mode of this kind."""
-        return {}
+class DispatchMode(TorchDispatchMode):
+    """See every operation that runs."""
 
     @classmethod
-    def again(cls, settings: dict[str, Any], tensors: list[Tensor]) -> Carried:
-        """Create such a mode, for a call that is given these tensors."""
-        return cls(**settings)
-
-    def note(self) -> dict[str, Any]:
-        """Return as JSON values what it saw."""
-        return {}
-
-    def take(self, note: dict[str, Any]) -> None:
-        """Add what a mode in another process saw."""
-
-    def kept(self) -> Any:
-        """Return what it saw so far: calls on the way to another process do not count."""
-
-    def restore(self, kept: Any) -> None:
-        """Forget what it saw since then."""
-
-    def __enter__(self):
-        ACTIVE.append(self)
-        return super().__enter__()
-
-    def __exit__(self, *exception):
-        ACTIVE.remove(self)
-        return super().__exit__(*exception)
+    def _should_skip_dynamo(cls) -> bool:
+        # Otherwise torch imports its compiler at the first operation, which takes two seconds.
+        return False
 
 
-class Beneath(TorchDispatchMode):
+class Beneath(DispatchMode):
     """Count what runs in the end, for answers that bypass torch's interception.
 
     Examples are torch.ops.aten, a traced function, and a call that does a softmax internally.
@@ -69,11 +31,6 @@ class Beneath(TorchDispatchMode):
     def __init__(self, called: Counter[str]):
         super().__init__()
         self.called = called
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        # Otherwise torch loads its compiler at the first operation: two needless seconds.
-        return False
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         self.called[func.overloadpacket.__name__] += 1
@@ -84,7 +41,7 @@ class TooLong(BaseException):
     """Too many operations to count; no `except Exception` may stop it."""
 
 
-class CallTracer(Carried, TorchFunctionMode):
+class CallTracer(TorchFunctionMode):
     """Count by name the functions of torch, einops and utils that run inside it.
 
     Methods of tensors and compiled functions are seen by torch's own interception, whatever name
@@ -105,30 +62,6 @@ class CallTracer(Carried, TorchFunctionMode):
         self.called: Counter[str] = Counter()
         self.ran: set[CodeType] = set()
         self.operations = 0  # on tensors; grows with the sizes when the answer loops
-
-    def settings(self) -> dict[str, Any]:
-        return {"most": self.most if self.most < float("inf") else None}
-
-    @classmethod
-    def again(cls, settings: dict[str, Any], tensors: list[Tensor]) -> CallTracer:
-        return cls(settings["most"] or float("inf"))
-
-    def note(self) -> dict[str, Any]:
-        return {"called": dict(self.called), "operations": self.operations}
-
-    def take(self, note: dict[str, Any]) -> None:
-        self.called.update({str(name): int(count) for name, count in note["called"].items()})
-        self.operations += int(note["operations"])
-
-    def kept(self) -> Any:
-        sys.setprofile(None)
-        return dict(self.called), self.operations, set(self.ran)
-
-    def restore(self, kept: Any) -> None:
-        called, self.operations, self.ran = kept
-        self.called.clear()
-        self.called.update(called)
-        sys.setprofile(self._profile)
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         name = getattr(func, "__name__", "").removeprefix("special_").removeprefix("linalg_")

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from checks.engine.answer import NotYet, Wrong, raised
-from checks.engine.call_tracer import Carried
 from checks.engine.compare import aloud, tensors
 from checks.engine.message import Message, message
 
@@ -108,17 +107,17 @@ def names_of(answer: Callable, reference: Callable) -> list[str]:
     return own if len(own) == len(right) else right
 
 
-def naming(judge: Callable) -> Callable:
+def naming(comparison: Callable) -> Callable:
     """Note which answer is wrong: a check may ask for several.
 
     Args:
-        judge: takes the answer first, raises `Wrong`.
+        comparison: takes the answer first, raises `Wrong`.
     """
 
-    @wraps(judge)
+    @wraps(comparison)
     def named(answer: Any, *args: Any, **options: Any) -> Any:
         try:
-            return judge(answer, *args, **options)
+            return comparison(answer, *args, **options)
         except Wrong as wrong:
             wrong.answer = name_of(answer)
             raise
@@ -126,7 +125,7 @@ def naming(judge: Callable) -> Callable:
     return named
 
 
-class DoubleConstants(Carried, TorchFunctionMode):
+class DoubleConstants(TorchFunctionMode):
     """Make tensors in double precision where an answer makes them in single precision.
 
     Checks compare in double precision, the notebook works in single: there torch.zeros(n), a

@@ -1,4 +1,4 @@
-"""The conditions under which answers are judged: those of a notebook, or those of a grader."""
+"""The conditions of a check: which cases it draws, and what it only remarks on."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ from checks.engine.message import Message
 
 @dataclass(frozen=True)
 class Conditions:
-    """How answers are judged; a notebook uses the defaults.
+    """The defaults are those of a notebook.
 
     Args:
         salt: seed of secret cases; "" for the cases of the notebook.
-        remarks: collects what an answer does on its way, where the answer runs in another process
-            whose reports prove nothing; None raises it.
+        remarks: collects what is seen of how an answer works; None makes the answer wrong.
     """
 
     salt: str = ""
@@ -35,10 +34,10 @@ def conditions() -> Conditions:
 
 @contextmanager
 def under(chosen: Conditions) -> Iterator[None]:
-    """Judge under these conditions inside the block.
+    """Check under these conditions inside the block.
 
     Args:
-        chosen: by a grader.
+        chosen: instead of the defaults.
     """
     token = _now.set(chosen)
     try:

@@ -1,4 +1,4 @@
-"""Judge a function: shape, dtype, values, gradients, shortcuts and loops, on random sizes."""
+"""Compare a function: shape, dtype, values, gradients, shortcuts and loops, on random sizes."""
 
 from __future__ import annotations
 

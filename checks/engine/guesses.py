@@ -1,4 +1,4 @@
-"""Judge what a student states: a shape or a number."""
+"""Compare what a student states: a shape or a number."""
 
 from __future__ import annotations
 

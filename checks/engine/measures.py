@@ -1,4 +1,4 @@
-"""Judge an experiment: it must measure what theory, or our own experiment, predicts."""
+"""Compare an experiment: it must measure what theory, or our own experiment, predicts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from checks.engine.answer import Wrong, noticed, written
-from checks.engine.call_tracer import CallTracer, Carried
+from checks.engine.call_tracer import CallTracer
 from checks.engine.calls import Crashed, attempt, name_of, names_of, naming, run
 from checks.engine.compare import kind, number
 from checks.engine.explain import Mistakes, first_cause, versions
@@ -91,7 +91,7 @@ def _gives(answer: Callable, mistake: Callable[..., float], args: tuple, within:
         return False
 
 
-class Drawing(Carried, TorchFunctionMode):
+class Drawing(TorchFunctionMode):
     """Change how an answer draws: normal numbers for uniform ones, different ones each time.
 
     Args:
@@ -101,9 +101,6 @@ class Drawing(Carried, TorchFunctionMode):
     def __init__(self, normal: bool = False):
         super().__init__()
         self.normal = normal
-
-    def settings(self) -> dict[str, Any]:
-        return {"normal": self.normal}
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}

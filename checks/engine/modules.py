@@ -1,4 +1,4 @@
-"""Judge a class: the same parameters, the same weights in, the same numbers out."""
+"""Compare a class: the same parameters, the same weights in, the same numbers out."""
 
 from __future__ import annotations
 

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from math import prod
-from typing import Any
 
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from checks.engine.call_tracer import Carried
+from checks.engine.call_tracer import DispatchMode
 from checks.engine.compare import tensors
-from checks.engine.private import TorchDispatchMode
-
-MOST_NOTED = 10_000  # results that are sent to another process
 
 
-class Results(Carried, TorchFunctionMode):
+class Results(TorchFunctionMode):
     """Note what functions of torch return inside it, by name and shape.
 
     >>> with Results(model.parameters()) as results:
@@ -32,22 +28,6 @@ class Results(Carried, TorchFunctionMode):
         self.made: list[tuple[str, tuple[int, ...]]] = []
         self._known = {t.untyped_storage().data_ptr() for t in but}
 
-    @classmethod
-    def again(cls, settings: dict[str, Any], tensors: list[Tensor]) -> Results:
-        return cls(tensors)
-
-    def note(self) -> dict[str, Any]:
-        return {"made": self.made[-MOST_NOTED:]}
-
-    def take(self, note: dict[str, Any]) -> None:
-        self.made += [(str(name), tuple(map(int, shape))) for name, shape in note["made"]]
-
-    def kept(self) -> Any:
-        return len(self.made)
-
-    def restore(self, kept: Any) -> None:
-        del self.made[kept:]
-
     @property
     def largest(self) -> int:
         """How many numbers the largest of them holds."""
@@ -61,7 +41,7 @@ class Results(Carried, TorchFunctionMode):
         return result
 
 
-class Tables(Carried, TorchDispatchMode):
+class Tables(DispatchMode):
     """Note the largest table of scores or masks that is made inside.
 
     Args:
@@ -73,28 +53,6 @@ class Tables(Carried, TorchDispatchMode):
         super().__init__()
         self.size, self.narrow = size, narrow
         self.found: tuple[int, int] | None = None
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        # Otherwise torch loads its compiler at the first operation: two needless seconds.
-        return False
-
-    def settings(self) -> dict[str, Any]:
-        return {"size": self.size, "narrow": self.narrow}
-
-    def note(self) -> dict[str, Any]:
-        return {"found": self.found}
-
-    def take(self, note: dict[str, Any]) -> None:
-        if note["found"]:
-            rows, columns = map(int, note["found"])
-            self.found = rows, columns
-
-    def kept(self) -> Any:
-        return self.found
-
-    def restore(self, kept: Any) -> None:
-        self.found = kept
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         result = func(*args, **(kwargs or {}))

@@ -36,7 +36,7 @@ STATES = {
 
 
 class CheckFailed(AssertionError):
-    """Raised by `check` when a grader runs the notebook: the exercise earns nothing."""
+    """Raised by `check` when nbgrader runs the notebook: the exercise earns nothing."""
 
     def _render_traceback_(self) -> list[str]:
         return [str(self)]
@@ -173,13 +173,13 @@ class Check:
     Args:
         id: number of chapter and exercise, such as "03.2".
         title: the title of its card.
-        judge: takes the answers, returns what was compared, raises `Wrong` or `NotYet`; None for
+        function: takes the answers, returns what was compared, raises `Wrong` or `NotYet`; None for
             an open exercise.
     """
 
     id: str
     title: str
-    judge: Callable[..., Message | str] | None
+    function: Callable[..., Message | str] | None
 
 
 EXERCISES: dict[str, Check] = {}
@@ -197,9 +197,9 @@ def exercise(id: str, title: str) -> Callable[[Callable], Callable]:
         ValueError: the exercise has a check already.
     """
 
-    def register(judge: Callable) -> Callable:
-        _register(Check(id, title, judge))
-        return judge
+    def register(function: Callable) -> Callable:
+        _register(Check(id, title, function))
+        return function
 
     return register
 
@@ -249,7 +249,7 @@ def exercises(chapter: str) -> list[Check]:
 
 
 def examine(id: str, *answers: Any, explain: bool = True) -> Verdict:
-    """Judge the answers to one exercise without printing.
+    """Check the answers to one exercise without printing.
 
     Args:
         id: number of chapter and exercise, such as "03.2".
@@ -259,15 +259,15 @@ def examine(id: str, *answers: Any, explain: bool = True) -> Verdict:
     Raises:
         ValueError: no such exercise, or the wrong number of answers.
     """
-    known = {e.id: e.judge for e in exercises(str(id).partition(".")[0])}
-    judge = known.get(id)
-    if judge is None:
+    known = {e.id: e.function for e in exercises(str(id).partition(".")[0])}
+    function = known.get(id)
+    if function is None:
         checked = [name for name, function in known.items() if function]
         raise ValueError(
             f"check: the exercise must be one of {checked}, got {id!r}. "
             "Write the number as in the check cell of the notebook."
         )
-    wanted = list(inspect.signature(judge).parameters)
+    wanted = list(inspect.signature(function).parameters)
     if len(wanted) != len(answers):
         raise ValueError(
             f"check: exercise {id} takes {', '.join(wanted)}, got {len(answers)} answers. "
@@ -276,14 +276,14 @@ def examine(id: str, *answers: Any, explain: bool = True) -> Verdict:
     with undisturbed():
         try:
             with _alike():
-                return Verdict(id, RIGHT, as_message(judge(*answers)))
+                return Verdict(id, RIGHT, as_message(function(*answers)))
         except NotYet as empty:
             return Verdict(id, NOT_YET, empty.what)
         except Exception as error:
             with _alike():
                 refused = _refused(id, answers, error, explain)
             single = _of_precision(error, refused, answers)
-            said = _right_in_double(judge, answers) if single else None
+            said = _right_in_double(function, answers) if single else None
             return Verdict(id, RIGHT, said) if said else refused
 
 
@@ -300,8 +300,8 @@ def _of_precision(error: Exception, verdict: Verdict, answers: tuple[Any, ...]) 
     return rounded or core.id in OF_PRECISION or bool(DTYPES.search(verdict.reason))
 
 
-def _right_in_double(judge: Callable, answers: tuple[Any, ...]) -> Message | None:
-    """Judge answers again, with all their tensors in double precision.
+def _right_in_double(function: Callable, answers: tuple[Any, ...]) -> Message | None:
+    """Check answers again, with all their tensors in double precision.
 
     A notebook works in single precision, checks work in double: torch.zeros(n) is right there.
 
@@ -310,7 +310,7 @@ def _right_in_double(judge: Callable, answers: tuple[Any, ...]) -> Message | Non
     """
     try:
         with _alike(), DoubleConstants():
-            return as_message(judge(*answers))
+            return as_message(function(*answers))
     except Exception:  # the first verdict holds
         return None
 
@@ -387,8 +387,8 @@ def progress(chapter: str) -> None:
         ValueError: no such chapter.
     """
     known = exercises(chapter)
-    states = {e.id: _SEEN.get(e.id, NOT_RUN) if e.judge else OPEN for e in known}
-    checked = [e for e in known if e.judge]
+    states = {e.id: _SEEN.get(e.id, NOT_RUN) if e.function else OPEN for e in known}
+    checked = [e for e in known if e.function]
     done = sum(states[e.id] == RIGHT for e in checked)
     lines = [say(message("progress", chapter=chapter, done=done, checked=len(checked)))]
     lines += [f"  {e.id}  {say(STATES[states[e.id]]):9}  {e.title}" for e in known]

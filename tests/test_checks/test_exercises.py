@@ -30,6 +30,8 @@ from mutants import outcome
 from notebook_rules import Chapter, minutes
 
 from checks import Verdict
+from checks.engine.languages import language
+from checks.engine.mistakes import mistakes
 from checks.engine.verdict import VERDICT_MIME, exercises
 from tools.course.execute import execute, settle_environment
 from tools.course.notebook import Cell, canonical
@@ -69,6 +71,15 @@ class TestMaster:
     def test_solution_is_right(self, path: Path) -> None:
         found = {id: task.judge(task.solution) for id, task in tasks(path).items()}
         assert {id: words(v) for id, v in found.items() if v.state != "right"} == {}
+
+    def test_causes_of_wrong_answers_are_listed(self, path: Path) -> None:
+        number, missing = path.name[:2], []
+        own = set(language("en").sections.get(f"Chapter {number}", ()))
+        for check in (check for check in exercises(number) if check.function):
+            causes = {answer.cause.split()[0] for answer in bank(number)[check.id].wrong}
+            listed = {mistake.cause for mistake in mistakes(check)}
+            missing += [f"{check.id} {cause}" for cause in (causes & own) - listed]
+        assert missing == []
 
     def test_stub_is_not_yet(self, path: Path) -> None:
         found = {id: task.judge(task.stub) for id, task in tasks(path).items()}
@@ -130,8 +141,8 @@ class TestMaster:
     def test_checks_know_the_exercises(self, path: Path) -> None:
         known = exercises(path.name[:2])
         assert len(known) in WORDS, "four to eight exercises a chapter"
-        assert [e.id for e in known if e.judge] == list(tasks(path))
-        assert len([e for e in known if not e.judge]) == 1, "one open exercise a chapter"
+        assert [e.id for e in known if e.function] == list(tasks(path))
+        assert len([e for e in known if not e.function]) == 1, "one open exercise a chapter"
         text = path.read_text(encoding="utf-8")
         titles = re.findall(r'"## (\d+)\. (.+?)(?:\\n)?"', text)
         assert [(f"{path.name[:2]}.{n}", title) for n, title in titles] == [

@@ -25,7 +25,8 @@ from checks.engine import verdict as verdicts
 from checks.engine.answer import raised
 from checks.engine.languages import LANGUAGES, Language, language, parameters
 from checks.engine.message import Message, as_message, message, say
-from checks.engine.verdict import VERDICT_MIME, exercise, open_exercise
+from checks.engine.mistakes import mistakes
+from checks.engine.verdict import VERDICT_MIME, exercise, exercises, open_exercise
 from helpers import error_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -185,6 +186,13 @@ def test_every_sentence_is_said_somewhere() -> None:
     states = {said.id for said in verdicts.STATES.values()}
     unused = [id for id in SENTENCES if f'"{id}"' not in text and id not in states]
     assert unused == []
+
+
+def test_the_mistakes_of_a_check_come_from_its_tables_and_functions() -> None:
+    found = {check.id: {m.cause: m.source for m in mistakes(check)} for check in exercises("03")}
+    assert found["03.2"]["softmax-over-heads"] == "SOFTMAX_MISTAKES"
+    assert found["03.2"]["softmax-subtract-largest"] == "lost"
+    assert "softmax-over-heads" not in found["03.3"] and found["03.7"] == {}, "03.7 is open"
 
 
 def test_one_mistake_has_one_id() -> None:

@@ -1,4 +1,4 @@
-"""No file uses private names of another; those of torch are in one file, which names a lost one."""
+"""Private names of torch are used in few files: a new torch may lack one."""
 
 from __future__ import annotations
 
@@ -8,21 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from checks.engine import private
 from tools.course.registry import ROOT
 
-HOME = ROOT / "checks" / "engine" / "private.py"
 FILES = [
     path
     for folder in ("utils", "checks", "tools", "clinic", "img", "resources")
     for path in sorted((ROOT / folder).rglob("*.py"))
-    if path != HOME
 ]
-# The clinic is a distribution of its own and uses them in two files. One is the mode that records
-# every operation: torch documents no other way to it.
-OWN = [
-    ROOT / "clinic" / "attention_clinic" / "capture" / f"{name}.py" for name in ("module", "tape")
-]
+# Torch documents no other way to see every operation, and to the modes that are active. The clinic
+# is a separate package.
+HOMES = [ROOT / "checks/engine/call_tracer.py", ROOT / "tools/grading/remote_modes.py"]
+HOMES += [ROOT / "clinic/attention_clinic/capture" / f"{name}.py" for name in ("module", "tape")]
 # What torch.nn.Module keeps for itself.
 OF_MODULES = {"_buffers", "_parameters", "_modules", "_forward_hooks", "_forward_pre_hooks"}
 # Documented by Python.
@@ -55,23 +51,9 @@ def private_names(text: str) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(ROOT).as_posix())
-def test_no_file_uses_private_names_of_another(path: Path) -> None:
-    if path not in OWN:
-        assert not list(private_names(path.read_text(encoding="utf-8")))
-
-
-@pytest.mark.parametrize("name", private.NAMES)
-def test_this_torch_has_each_of_them(name: str) -> None:
-    assert private.find(name) is not None
-
-
-def test_a_torch_that_lacks_one_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(private.NAMES, "gone", "torch._C._gone_in_this_version")
-    monkeypatch.setitem(private.NAMES, "lost", "torch._lost.Thing")
-    monkeypatch.setattr(private.torch, "__version__", "9.9.9")
-    for name, path in (("gone", "torch._C._gone_in_this_version"), ("lost", "torch._lost.Thing")):
-        with pytest.raises(ImportError, match=f"torch 9.9.9 has no {path}"):
-            private.find(name)
+def test_private_names_are_used_in_their_files_only(path: Path) -> None:
+    found = list(private_names(path.read_text(encoding="utf-8")))
+    assert bool(found) == (path in HOMES), found
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import copy
 import csv
 import gzip
 import json
+import sys
 from dataclasses import asdict
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -15,6 +16,8 @@ import pytest
 
 pytest.importorskip("nbgrader", reason="grading has requirements of its own")
 
+import checks
+from checks.engine import verdict
 from tools.grading import grade_changes, gradebook, manual_grades, results_folder, roster
 from tools.grading.collect import Student, Submission
 from tools.grading.gradebook import Entry, Gradebook, Week
@@ -305,22 +308,25 @@ def test_a_changed_check_is_reported_for_the_week_that_was_graded_again(tmp_path
     assert (row["student"], row["why"]) == ("Ada", "the check of 03.1 was changed")
 
 
-def test_hashes_distinguish_what_a_verdict_depends_on(tmp_path):
+def test_hashes_distinguish_what_a_verdict_depends_on(tmp_path, monkeypatch):
     """A changed check changes the hash of its own exercise only."""
     text = (grade_changes.ROOT / "checks" / "chapter_03.py").read_text(encoding="utf-8")
-    path = tmp_path / "chapter_03.py"
-    path.write_text(text)
-    before = grade_changes.checks_of("03", tmp_path)
-    assert before == grade_changes.checks_of("03") and {"03.1", "03.2"} <= set(before)
-    path.write_text(text + "\n# a comment\n")
-    assert grade_changes.checks_of("03", tmp_path) == before
-    path.write_text(text.replace('return "gives-both-shapes"', 'return "gives"', 1))
-    after = grade_changes.checks_of("03", tmp_path)
-    assert [id for id in before if before[id] != after[id]] == ["03.1"]
-    path.write_text(text + "\nMORE = 1\n")
-    rest = grade_changes.checks_of("03", tmp_path)
+    text = text.replace('exercise("03.', 'exercise("98.')
+    monkeypatch.setattr(checks, "__path__", [*checks.__path__, str(tmp_path)])
+
+    def hashes(text: str) -> dict[str, tuple[str, str, str]]:
+        (tmp_path / "chapter_98.py").write_text(text, encoding="utf-8")
+        monkeypatch.setattr(verdict, "EXERCISES", {})
+        monkeypatch.delitem(sys.modules, "checks.chapter_98", raising=False)
+        return grade_changes.checks_of("98")
+
+    before = hashes(text)
+    assert {"98.1", "98.2"} <= set(before) and "98.7" not in before, "98.7 is open"
+    assert hashes(text + "\n# a comment\n") == before
+    after = hashes(text.replace('return "gives-both-shapes"', 'return "gives"', 1))
+    assert [id for id in before if before[id] != after[id]] == ["98.1"]
+    rest = hashes(text + "\nMORE = 1\n")
     assert all(rest[id][0] == before[id][0] and rest[id][1] != before[id][1] for id in before)
-    assert grade_changes.checks_of("77", tmp_path) == {}
 
 
 def test_a_stored_week_is_read_unchanged(tmp_path):

@@ -25,7 +25,7 @@ KEPT_VARIABLES = ("LANG", "LC_ALL", "LC_CTYPE", "TZ", "LD_LIBRARY_PATH", "SYSTEM
 KEPT_VARIABLES += ("COURSE_LANGUAGE",)
 # The modules that run in the sandbox.
 INSIDE = ("__init__.py", "fork_server.py", "framing.py", "cpu_time.py", "serialization.py")
-INSIDE += ("remote_objects.py", "answer_server.py")
+INSIDE += ("remote_modes.py", "remote_objects.py", "answer_server.py")
 DIGITS_IMPORTS = ("sklearn.datasets", "sklearn.model_selection")  # slow imports of load_digits()
 
 

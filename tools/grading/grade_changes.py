@@ -7,20 +7,23 @@ manual grade. A row without a known cause must be checked by the instructor.
 
 from __future__ import annotations
 
-import ast
 import hashlib
+import io
+import sys
+import tokenize
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache
-from pathlib import Path
 from typing import Any
 
+from checks.engine.answer import source
+from checks.engine.verdict import exercises
 from tools.course.registry import ROOT
 from tools.grading.manual_grades import answer_hash
 
 FILE = "moved.csv"
 COLUMNS = ("student", "id", "exercise", "before", "now", "why", "said_before", "says_now")
-UNEXPLAINED = "no known cause: check it"
+UNEXPLAINED, LATE = "no known cause: check it", "late by the current due date"
 SHARED = ("checks/engine", "utils", "clinic/attention_clinic", "tools/grading")
 
 
@@ -34,30 +37,25 @@ def _shared() -> str:
     return _hash(*(path.read_text(encoding="utf-8") for path in files))
 
 
-def checks_of(chapter: str, folder: Path = ROOT / "checks") -> dict[str, tuple[str, str, str]]:
+def _code(text: str) -> str:
+    """Return code without comments and blank lines."""
+    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+    return " ".join(t.string for t in tokens if t.type not in (tokenize.COMMENT, tokenize.NL))
+
+
+def checks_of(chapter: str) -> dict[str, tuple[str, str, str]]:
     """Return three hashes of what the verdict on each exercise depends on.
 
     Args:
         chapter: two digits.
-        folder: with a file of checks for each chapter.
     Returns:
         By exercise: its own check, the rest of its chapter's file, and the code that all share.
     """
-    path = folder / f"chapter_{chapter}.py"
-    if not path.is_file():
-        return {}
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    own = {id: node for node in tree.body if (id := _exercise(node))}
-    rest = _hash(*(ast.dump(node) for node in tree.body if node not in own.values()))
-    return {id: (_hash(ast.dump(node)), rest, _shared()) for id, node in own.items()}
-
-
-def _exercise(node: ast.stmt) -> str | None:
-    """Return the exercise that a function checks, by its decorator."""
-    for call in getattr(node, "decorator_list", []):
-        if isinstance(call, ast.Call) and getattr(call.func, "id", "") == "exercise" and call.args:
-            return str(ast.literal_eval(call.args[0]))
-    return None
+    own = {check.id: source(check.function) for check in exercises(chapter) if check.function}
+    rest = source(sys.modules[f"checks.chapter_{chapter}"])
+    for text in own.values():
+        rest = rest.replace(text, "")
+    return {id: (_hash(_code(text)), _hash(_code(rest)), _shared()) for id, text in own.items()}
 
 
 @dataclass(frozen=True)
@@ -89,6 +87,11 @@ class CountedExercise:
     @property
     def key(self) -> tuple[str, str]:
         return self.student, self.exercise
+
+    @property
+    def late(self) -> bool:
+        """Whether it is a late penalty."""
+        return self.exercise.endswith(" late")
 
     def to_plain(self) -> dict[str, Any]:
         return asdict(self)
@@ -159,26 +162,15 @@ def table(before: Iterable[CountedExercise], now: Iterable[CountedExercise]) -> 
         before: what counted after the earlier run.
         now: what counts after this one. An exercise that is new has not changed.
     """
-    old = {entry.key: entry for entry in before}
-    lines = []
+    old, found = {entry.key: entry for entry in before}, []
     for entry in now:
-        was = old.pop(entry.key, None)
-        if was is None and entry.exercise.endswith(" late"):
-            was = CountedExercise(
-                entry.student, entry.id, entry.exercise, 0, 0, False, "", "", (), ""
-            )
-            reason = "late by the current due date"
-        elif was is None or was.points == entry.points:
-            continue
-        elif entry.exercise.endswith(" late"):
-            reason = "late by the current due date"
-        else:
-            reason = why(was, entry)
-        points = f"{was.points:g}", f"{entry.points:g}"
-        lines.append(
-            [entry.student, entry.id, entry.exercise, *points, reason, was.said, entry.said]
-        )
-    for was in (entry for entry in old.values() if entry.exercise.endswith(" late")):
-        row = [was.student, was.id, was.exercise, f"{was.points:g}", "0", "no longer late"]
-        lines.append([*row, was.said, ""])
-    return sorted(lines, key=lambda line: line[5] != UNEXPLAINED)
+        was = old.pop(entry.key, replace(entry, points=0.0, said="") if entry.late else None)
+        if was and was.points != entry.points:
+            found.append((was, entry, LATE if entry.late else why(was, entry)))
+    gone = [was for was in old.values() if was.late]
+    found += [(was, replace(was, points=0.0, said=""), "no longer late") for was in gone]
+    rows = [
+        [*(e.student, e.id, e.exercise), f"{w.points:g}", f"{e.points:g}", reason, w.said, e.said]
+        for w, e, reason in found
+    ]
+    return sorted(rows, key=lambda row: row[5] != UNEXPLAINED)

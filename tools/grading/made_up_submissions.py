@@ -159,7 +159,7 @@ CHEATS: dict[str, tuple[str, str]] = {
     ),
     "fills the list of exercises": (
         "from checks.engine.verdict import EXERCISES\n"
-        "for e in EXERCISES.values():\n    object.__setattr__(e, 'judge', None)",
+        "for e in EXERCISES.values():\n    object.__setattr__(e, 'function', None)",
         "",
     ),
     "rewrites check": (

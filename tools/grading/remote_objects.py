@@ -14,6 +14,7 @@ import inspect
 import itertools
 import linecache
 import random
+import sys
 from collections.abc import Callable, Iterator
 from types import FunctionType
 from typing import Any
@@ -22,9 +23,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from checks.engine import calls, measures, results  # noqa: F401  # their modes travel with calls
 from checks.engine.answer import source
-from checks.engine.call_tracer import ACTIVE, KINDS, TooLong
+from checks.engine.call_tracer import TooLong
+from tools.grading import remote_modes
 from tools.grading.serialization import (
     ProtocolError,
     Reader,
@@ -114,15 +115,16 @@ class Peer:
             args, kwargs: its arguments.
             remote: the proxy of a layer whose method is called.
         """
-        active = list(ACTIVE)
-        kept = [mode.kept() for mode in active]
+        modes, profile = remote_modes.active(), sys.getprofile()
+        sys.setprofile(None)  # a tracer's; the steps of sending are not the answer's
+        saved = [mode.saved() for mode in modes]
         writer = Writer(self._lend, later=True)
         request = {
             "op": "call",
             "on": target,
             "args": [writer.write(arg) for arg in args],
             "kwargs": {name: writer.write(arg) for name, arg in kwargs.items()},
-            "modes": [[type(mode).__name__, mode.settings()] for mode in active],
+            "modes": [[mode.kind.__name__, mode.settings()] for mode in modes],
             "grad": _is_enabled(),
             # Both sides draw random numbers as one process would.
             "seed": int(torch.empty((), dtype=torch.int64).random_().item()),
@@ -139,10 +141,11 @@ class Peer:
                 call.go()
                 result = call.read([])
         finally:
-            for mode, was in zip(active, kept, strict=True):
+            for mode, was in zip(modes, saved, strict=True):
                 mode.restore(was)
-        for mode, note in zip(active, call.notes(), strict=False):
-            mode.take(note)
+            sys.setprofile(profile)
+        for mode, report in zip(modes, call.reports(), strict=False):
+            mode.add(report)
         if call.reply.get("too_long"):
             raise TooLong
         return result
@@ -193,21 +196,24 @@ class Peer:
         _seed(number)
         random.seed(number)
         np.random.seed(number % 2**32)
-        modes = [KINDS[name].again(given, reader.tensors) for name, given in request["modes"]]
+        modes = [
+            remote_modes.KINDS[name].again(given, reader.tensors)
+            for name, given in request["modes"]
+        ]
         too_long, was = False, _is_enabled()
         with contextlib.ExitStack() as stack:
             stack.callback(_enabled, was)
             _enabled(bool(request["grad"]))
             stack.enter_context(holding)
             for mode in modes:
-                stack.enter_context(mode)
+                stack.enter_context(mode.mode)
             try:
                 result = function(*args, **kwargs)
             except TooLong:
                 result, too_long = None, True
         writer = Writer(self._lend)
         reply: dict[str, Any] = {"result": writer.write(result), "too_long": too_long}
-        reply["notes"] = [mode.note() for mode in modes]
+        reply["modes"] = [mode.report() for mode in modes]
         if request["grad"] and leaves and any(t.requires_grad for t in writer.tensors):
             reply["graph"] = number = next(self._count)
             self.graphs[number] = [t for t in writer.tensors if t.requires_grad], leaves
@@ -483,9 +489,9 @@ class _Call:
             _take_state(self.peer.mine[number], state, reader)
         return result
 
-    def notes(self) -> list[dict[str, Any]]:
-        notes = self.reply.get("notes", [])
-        return [note for note in notes if isinstance(note, dict)]
+    def reports(self) -> list[dict[str, Any]]:
+        """Return what the modes of the call saw."""
+        return [report for report in self.reply.get("modes", []) if isinstance(report, dict)]
 
 
 class _Flowing(Reader):

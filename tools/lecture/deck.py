@@ -50,9 +50,8 @@ class _Maker:
     def __init__(self, title: str):
         self.heading = title
         self.sections: list[list[Slide]] = []
-        self.lead: list[
-            tuple[int, Element, str]
-        ] = []  # index, text before the next code, its full text
+        # Index, text before the next code, its full text.
+        self.lead: list[tuple[int, Element, str]] = []
         self.last = -2  # index of the last cell of code
 
     def slide(self, kind: str) -> Slide:
@@ -98,8 +97,7 @@ class _Maker:
             if kind is Kind.TITLE and number == 3:
                 self.slide(kind)  # the goals are the only text below the title
             if leads and block is found[-1] and block.kind == "paragraph":
-                short = prose.shortened(block.text)
-                part = Element("paragraph", short, prose.height(prose.Block("paragraph", short)))
+                part = _element(block)
                 if part.height <= LEAD:
                     self.lead = [(index, part, block.text)]
                     continue
@@ -124,24 +122,16 @@ class _Maker:
                 self.slide(Kind.PICTURE).add(index, Element("drawing", half, ROOM))
             return
         for piece in _split(block):
-            content = prose.shortened(piece.text) if piece.kind == "paragraph" else piece.text
-            part = Element(piece.kind, content, prose.height(prose.Block(piece.kind, content)))
+            part = _element(piece)
             slide = self.last_code(index, part) or self.room(kind, part)
             slide.add(index, part)
-            if content != piece.text:
+            if part.content != piece.text:
                 slide.notes.append(piece.text)
 
     def fold(self, kind: str, index: int, block: prose.Block) -> None:
         """Place folded text as a step after its title."""
         title = Element("paragraph", f"**{block.title}**", 54)
-        inner = [
-            Element(
-                b.kind, prose.shortened(b.text) if b.kind == "paragraph" else b.text, 0, step=True
-            )
-            for b in prose.blocks(block.text)
-        ]
-        for part in inner:
-            part.height = prose.height(prose.Block(part.kind, part.content))
+        inner = [_element(b, step=True) for b in prose.blocks(block.text)]
         slide = self.room(kind, title, inner[0])
         slide.add(index, title)
         slide.notes.append(block.text)
@@ -180,7 +170,8 @@ class _Maker:
         else:
             if lead and _height([*lead, *first[:1]]) > ROOM:
                 self.flush()
-            slide = self._with_lead(what)
+            slide = self.slide(what)
+            self._put_lead(slide)
         room = FULL if first and rest and slide.fits(*first, *rest, room=FULL) else ROOM
         for part in first:
             if slide.parts and not slide.fits(part, room=room):
@@ -197,11 +188,6 @@ class _Maker:
         if only_draws(cell) and not first:
             slide.notes.append("The code only draws computed values; it is not on the slide.")
         self.last = index
-
-    def _with_lead(self, what: Kind) -> Slide:
-        slide = self.slide(what)
-        self._put_lead(slide)
-        return slide
 
     def _put_lead(self, slide: Slide) -> None:
         for index, part, whole in self.lead:
@@ -229,6 +215,13 @@ class _Maker:
             return []
         lines = _to_show(cell).split("\n")
         return [Element("code", text, _box(text)) for text in _cut(lines) if text.strip()]
+
+
+def _element(block: prose.Block, step: bool = False) -> Element:
+    """Return the element of a block; a long paragraph is shortened."""
+    content = prose.shortened(block.text) if block.kind == "paragraph" else block.text
+    height = prose.height(prose.Block(block.kind, content))
+    return Element(block.kind, content, height, step)
 
 
 def _height(parts: list[Element]) -> int:
@@ -271,16 +264,13 @@ def _to_show(cell: Cell) -> str:
     lines = source(cell).split("\n")
     hidden: set[int] = set()
     statements = parsed(cell)
-    compared = {a.id for s in statements if _only_compares(s) for a in s.value.args if _named(a)}
+    calls = (statement.value for statement in statements if _only_compares(statement))
+    compared = {a.id for call in calls for a in call.args if isinstance(a, ast.Name)}
     for statement in statements:
         answers = is_literal(statement) and ast.unparse(statement.targets[0]) in compared
         if asks(statement) or _only_compares(statement) or answers:
             hidden.update(range(statement.lineno - 1, statement.end_lineno))
     return "\n".join(line for n, line in enumerate(lines) if n not in hidden).strip("\n")
-
-
-def _named(node: ast.expr) -> bool:
-    return isinstance(node, ast.Name)
 
 
 def _only_compares(statement: ast.stmt) -> bool:

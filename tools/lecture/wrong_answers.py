@@ -1,21 +1,20 @@
 """Wrong answers of a class: the reasons that the checks of the exercises give.
 
-A check knows the mistakes that it can name. They are read from its source: the ids of messages that
-an exercise reaches in checks/chapter_NN.py, with their sentences in checks/locale.
+The registry in checks/engine/mistakes.py lists them for each exercise.
 """
 
 from __future__ import annotations
 
-import ast
 import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 
-from checks.engine.languages import language, parameters
+from checks.engine.languages import parameters
+from checks.engine.mistakes import mistakes
+from checks.engine.verdict import exercises as checks_of
 from tools.course.cards import CARD_LINE, sections
 from tools.course.notebook import source
 from tools.course.registry import Chapter
@@ -66,54 +65,15 @@ def reasons_of(chapter: Chapter) -> dict[str, tuple[str, ...]]:
 
     Sentences that need the student's numbers are left out.
     """
-    tree = ast.parse((chapter.root / "checks" / f"chapter_{chapter.number}.py").read_text())
-    defined = {name: node for node in tree.body for name in _names(node)}
-    english = language("en")
-    titles = "Causes in any chapter", f"Chapter {chapter.number}"
-    ids = [id for title in titles for id in english.sections.get(title, ())]
-    sentences = {
-        id: english.sentences[id]
-        for id in ids
-        if not parameters(english.sentences[id]) and not SAYS_RIGHT.search(id)
-    }
     return {
-        number: tuple(
-            sentences[id] for id in dict.fromkeys(_texts(node, defined)) if id in sentences
+        check.id: tuple(
+            mistake.sentence
+            for mistake in mistakes(check)
+            if not parameters(mistake.sentence) and not SAYS_RIGHT.search(mistake.cause)
         )
-        for number, node in _checks(tree)
+        for check in checks_of(chapter.number)
+        if check.function
     }
-
-
-def _checks(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef]]:
-    """Yield the number and the function of each exercise with a check."""
-    for node in tree.body:
-        if isinstance(node, ast.FunctionDef):
-            for call in node.decorator_list:
-                if isinstance(call, ast.Call) and ast.unparse(call.func) == "exercise":
-                    yield ast.literal_eval(call.args[0]), node
-
-
-def _names(node: ast.stmt) -> list[str]:
-    if isinstance(node, ast.FunctionDef | ast.ClassDef):
-        return [node.name]
-    targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
-    return [target.id for target in targets if isinstance(target, ast.Name)]
-
-
-def _texts(node: ast.AST, defined: dict[str, ast.stmt]) -> Iterator[str]:
-    """Yield the strings in a function and in everything that it uses within its file."""
-    seen: set[int] = set()
-    waiting = [node]
-    while waiting:
-        node = waiting.pop(0)
-        if id(node) in seen:
-            continue
-        seen.add(id(node))
-        for part in ast.walk(node):
-            if isinstance(part, ast.Constant) and isinstance(part.value, str):
-                yield part.value
-            elif isinstance(part, ast.Name) and part.id in defined:
-                waiting.append(defined[part.id])
 
 
 # ---------------------------------------------------------------------------------- their place
