@@ -1201,10 +1201,10 @@ def draw_encoder() -> Drawing:
     alt = (
         f"The Vision Transformer from top to bottom: {BATCH} photographs are cut into {PATCHES} "
         f"patches, one Linear makes each a token of width {EMBED_DIM}, a class token is "
-        f"prepended and positions are added, giving {(BATCH, TOKENS, EMBED_DIM)}. {NUM_LAYERS} equal "
-        f"blocks keep that shape; then a norm, and a Linear head reads the class token and gives k "
-        f"logits for each photograph. Next to it, one block enlarged: norm, attention, add to the "
-        f"stream; norm, feed-forward, add to the stream."
+        f"prepended and positions are added, giving {(BATCH, TOKENS, EMBED_DIM)}. {NUM_LAYERS} "
+        f"equal blocks keep that shape; then a norm, and a Linear head reads the class token and "
+        f"gives k logits for each photograph. Next to it, one block enlarged: norm, attention, add "
+        f"to the stream; norm, feed-forward, add to the stream."
     )
     d = Drawing("encoder", 862, "The encoder at a glance", alt)
     d.heading(
