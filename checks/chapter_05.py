@@ -627,7 +627,7 @@ BACK_MISTAKES = {
 }
 
 
-@exercise("05.6", "Who hears of whom, measured")
+@exercise("05.6", "Who depends on whom, measured")
 def who_hears_of_whom(influences, tokens_back) -> Message:
     written(influences, tokens_back)
     for make, hint in STRANGERS.items():

@@ -539,4 +539,4 @@ def how_a_stream_grows(measure, growth) -> Message:
     return message("and-formula-agrees", what=measured)
 
 
-open_exercise("06.7", "Another place for the norm")
+open_exercise("06.7", "A third position for the norm")

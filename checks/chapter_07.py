@@ -29,7 +29,7 @@ from utils.encoder import Encoder, EncoderBlock
 from utils.vision_transformer import VisionTransformer
 
 
-@exercise("07.1", "From picture to answer")
+@exercise("07.1", "From image to logits")
 def from_picture_to_answer(encoded_shape, weights_shape, answer_shape) -> Message:
     written(encoded_shape, weights_shape, answer_shape)
     model = VisionTransformer(
@@ -93,7 +93,7 @@ COUNT_MISTAKES = patches(
 )
 
 
-@exercise("07.2", "How many numbers does it learn?")
+@exercise("07.2", "How many parameters does it have?")
 def how_many_numbers(parameters) -> Message:
     return same_function(
         parameters,
@@ -461,7 +461,7 @@ MATRIX_PRODUCTS = ("matmul", "__matmul__", "__rmatmul__", "bmm", "baddbmm", "mm"
 MATRIX_PRODUCTS += ("tensordot", "matrix_power", "chain_matmul", "linalg_multi_dot", "multi_dot")
 
 
-@exercise("07.6", "From where one token has its numbers")
+@exercise("07.6", "Where one token comes from")
 def where_numbers_come_from(sources) -> Message:
     compared = same_function(
         sources,

@@ -1164,10 +1164,10 @@ def draw_block(d: Drawing, x: float, y: float, norm_first: bool) -> float:
 def draw_norm_order() -> Drawing:
     alt = (
         "Two encoder blocks side by side, the residual stream x as a straight thick line from top "
-        "to bottom. Pre-norm: norm1 and attention, then norm2 and feed-forward stand on side "
+        "to bottom. Pre-norm: norm1 and attention, then norm2 and feed-forward are on side "
         "branches whose results are added to the stream, which itself is never normalised inside "
         "the block; one more norm follows after the last block. Post-norm: attention and "
-        "feed-forward stand on side branches, and norm1 and norm2 stand on the stream itself, "
+        "feed-forward are on side branches, and norm1 and norm2 are on the stream itself, "
         "after each addition."
     )
     d = Drawing("norm_order", 702, "Pre-norm and post-norm", alt)
@@ -1200,11 +1200,11 @@ def draw_norm_order() -> Drawing:
 def draw_encoder() -> Drawing:
     alt = (
         f"The Vision Transformer from top to bottom: {BATCH} photographs are cut into {PATCHES} "
-        f"patches, one Linear makes each a token of width {EMBED_DIM}, a class token is put in "
-        f"front and positions are added, giving {(BATCH, TOKENS, EMBED_DIM)}. {NUM_LAYERS} equal "
-        f"blocks keep that shape; then a norm, and a Linear head reads the class token and gives k "
-        f"numbers for each photograph. Beside it one block enlarged: norm, attention, add to the "
-        f"stream; norm, feed-forward, add to the stream."
+        f"patches, one Linear makes each a token of width {EMBED_DIM}, a class token is "
+        f"prepended and positions are added, giving {(BATCH, TOKENS, EMBED_DIM)}. {NUM_LAYERS} "
+        f"equal blocks keep that shape; then a norm, and a Linear head reads the class token and "
+        f"gives k logits for each photograph. Next to it, one block enlarged: norm, attention, add "
+        f"to the stream; norm, feed-forward, add to the stream."
     )
     d = Drawing("encoder", 862, "The encoder at a glance", alt)
     d.heading(

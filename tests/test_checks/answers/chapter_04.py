@@ -22,8 +22,8 @@ class MultiHeadAttention(nn.Module):
         k = self.k_proj(context).view(b, -1, self.num_heads, d).transpose(1, 2)
         v = self.v_proj(context).view(b, -1, self.num_heads, d).transpose(1, 2)
         weights = (q @ k.transpose(-2, -1) / d**0.5).softmax(dim=-1)
-        mixed = (weights @ v).transpose(1, 2).reshape(b, i, e)
-        return self.out_proj(mixed)
+        output = (weights @ v).transpose(1, 2).reshape(b, i, e)
+        return self.out_proj(output)
 """
 
 
@@ -96,20 +96,24 @@ BANK = {
                 """,
                 cause="loop-is-missing",
             ),
-            swap("torch.cat(said, dim=-1)", "torch.cat(said, dim=1)", cause="shape-differs"),
-            swap("torch.cat(said, dim=-1)", "torch.stack(said, dim=1)", cause="heads-not-joined"),
-            swap("torch.cat(said, dim=-1)", "sum(said)", cause="shape-differs"),
+            swap("torch.cat(outputs, dim=-1)", "torch.cat(outputs, dim=1)", cause="shape-differs"),
             swap(
-                "torch.cat(said, dim=-1)",
-                "torch.stack(said, dim=-1).flatten(2)",
+                "torch.cat(outputs, dim=-1)",
+                "torch.stack(outputs, dim=1)",
+                cause="heads-not-joined",
+            ),
+            swap("torch.cat(outputs, dim=-1)", "sum(outputs)", cause="shape-differs"),
+            swap(
+                "torch.cat(outputs, dim=-1)",
+                "torch.stack(outputs, dim=-1).flatten(2)",
                 cause="joined-interleaved",
             ),
-            swap("torch.cat(said", "torch.cat(said[::-1]", cause="joined-heads-reversed"),
+            swap("torch.cat(outputs", "torch.cat(outputs[::-1]", cause="joined-heads-reversed"),
             swap("v[:, h])", "v[:, 0])", cause="values-of-head-zero"),
             swap("(q[:, h], k[:, h], v", "(q[:, 0], k[:, 0], v", cause="weights-of-head-zero"),
             swap(
-                'rearrange(mixed, "b h i d -> b i (h d)")',
-                "mixed.reshape(len(q), q.shape[2], -1)",
+                'rearrange(output, "b h i d -> b i (h d)")',
+                "output.reshape(len(q), q.shape[2], -1)",
                 cause="joined-as-in-memory",
             ),
             swap("-> b i (h d)", "-> b i (d h)", cause="joined-interleaved"),
@@ -118,8 +122,8 @@ BANK = {
                 """
                 def at_once(q, k, v):
                     scores = einsum(q, k, "b h i d, b h j d -> b i j") / q.shape[-1] ** 0.5
-                    mixed = einsum(scores.softmax(-1), v, "b i j, b h j d -> b h i d")
-                    return rearrange(mixed, "b h i d -> b i (h d)")
+                    output = einsum(scores.softmax(-1), v, "b i j, b h j d -> b h i d")
+                    return rearrange(output, "b h i d -> b i (h d)")
                 """,
                 cause="one-table-for-all-heads",
             ),
@@ -158,8 +162,8 @@ BANK = {
             code(
                 """
                 def at_once(q, k, v):
-                    mixed, _ = scaled_dot_product_attention(q, k, v)
-                    return mixed.transpose(0, 1).reshape(len(q), q.shape[2], -1)
+                    output, _ = scaled_dot_product_attention(q, k, v)
+                    return output.transpose(0, 1).reshape(len(q), q.shape[2], -1)
                 """,
                 cause="samples-swap-heads",
             ),
@@ -180,8 +184,8 @@ BANK = {
                 cause="same-for-every-input",
             ),
             swap(
-                "mixed, _ = scaled_dot_product_attention(q[:, h], k[:, h], v[:, h])",
-                "mixed, _ = scaled_dot_product_attention(q[:, 0], k[:, 0], v[:, 0])",
+                "output, _ = scaled_dot_product_attention(q[:, h], k[:, h], v[:, h])",
+                "output, _ = scaled_dot_product_attention(q[:, 0], k[:, 0], v[:, 0])",
                 cause="always-head-zero",
             ),
             code(
@@ -195,38 +199,38 @@ BANK = {
             code(
                 """
                 def at_once(q, k, v):
-                    mixed, _ = scaled_dot_product_attention(q, v, k)
-                    return rearrange(mixed, "b h i d -> b i (h d)")
+                    output, _ = scaled_dot_product_attention(q, v, k)
+                    return rearrange(output, "b h i d -> b i (h d)")
                 """,
                 cause="keys-and-values-exchanged",
             ),
             code(
                 """
                 def at_once(q, k, v):
-                    mixed, _ = scaled_dot_product_attention(q, k, k)
-                    return rearrange(mixed, "b h i d -> b i (h d)")
+                    output, _ = scaled_dot_product_attention(q, k, k)
+                    return rearrange(output, "b h i d -> b i (h d)")
                 """,
                 cause="keys-are-mixed",
             ),
             code(
                 """
                 def head_by_head(q, k, v):
-                    said = []
+                    outputs = []
                     for h in range(q.shape[1]):
                         scores = q[:, h] @ k[:, h].mT / (q.shape[1] * q.shape[3]) ** 0.5
-                        said.append(scores.softmax(-1) @ v[:, h])
-                    return torch.cat(said, dim=-1)
+                        outputs.append(scores.softmax(-1) @ v[:, h])
+                    return torch.cat(outputs, dim=-1)
                 """,
                 cause="scaled-by-token-width",
             ),
             code(
                 """
                 def head_by_head(q, k, v):
-                    said = []
+                    outputs = []
                     for h in range(q.shape[0]):
-                        mixed, _ = scaled_dot_product_attention(q[h], k[h], v[h])
-                        said.append(mixed)
-                    return torch.cat(said, dim=-1)
+                        output, _ = scaled_dot_product_attention(q[h], k[h], v[h])
+                        outputs.append(output)
+                    return torch.cat(outputs, dim=-1)
                 """,
                 cause="loops-over-samples",
             ),
@@ -236,8 +240,8 @@ BANK = {
                 """
                 def head_by_head(q, k, v):
                     heads = zip(q.unbind(1), k.unbind(1), v.unbind(1))
-                    said = [scaled_dot_product_attention(*head)[0] for head in heads]
-                    return torch.cat(said, dim=-1)
+                    outputs = [scaled_dot_product_attention(*head)[0] for head in heads]
+                    return torch.cat(outputs, dim=-1)
 
 
                 def at_once(q, k, v):
@@ -249,26 +253,26 @@ BANK = {
                 """
                 def head_by_head(q, k, v):
                     heads = zip(q.unbind(1), k.unbind(1), v.unbind(1))
-                    mixed = [scaled_dot_product_attention(*head)[0] for head in heads]
-                    return torch.stack(mixed, dim=2).flatten(2)
+                    output = [scaled_dot_product_attention(*head)[0] for head in heads]
+                    return torch.stack(output, dim=2).flatten(2)
                 """
             ),
             code(
                 """
                 def head_by_head(q, k, v):
                     b, h, i, d = q.shape
-                    said = torch.zeros(b, i, h * d, dtype=q.dtype)
+                    outputs = torch.zeros(b, i, h * d, dtype=q.dtype)
                     for n in range(h):
                         weights = (q[:, n] @ k[:, n].mT / d**0.5).softmax(dim=-1)
-                        said[:, :, n * d : (n + 1) * d] = weights @ v[:, n]
-                    return said
+                        outputs[:, :, n * d : (n + 1) * d] = weights @ v[:, n]
+                    return outputs
                 """
             ),
             code(
                 """
                 def at_once(q, k, v):
-                    mixed = F.scaled_dot_product_attention(q, k, v)
-                    return mixed.transpose(1, 2).reshape(len(q), q.shape[2], -1)
+                    output = F.scaled_dot_product_attention(q, k, v)
+                    return output.transpose(1, 2).reshape(len(q), q.shape[2], -1)
                 """
             ),
             code(
@@ -303,7 +307,7 @@ BANK = {
                 ("self.v_proj(context)", "self.k_proj(context)"),
                 cause="made-by-wrong-layer values k_proj",
             ),
-            layer(("self.out_proj(mixed)", "mixed"), cause="clinic-found/out-unused"),
+            layer(("self.out_proj(output)", "output"), cause="clinic-found/out-unused"),
             layer(
                 ("(weights @ v).transpose(1, 2)", "(weights @ v).transpose(0, 1)"),
                 cause="clinic-found/merge-batch-head",
@@ -343,13 +347,13 @@ BANK = {
                 cause="parameters-are-one",
             ),
             layer(
-                ("return self.out_proj(mixed)", "return self.out_proj(mixed), weights"),
+                ("return self.out_proj(output)", "return self.out_proj(output), weights"),
                 cause="is-no-tensor",
             ),
-            layer(("return self.out_proj(mixed)", "self.out_proj(mixed)"), cause="returns-none"),
-            layer(("self.out_proj(mixed)", "self.out_proj(mixed).detach()"), cause="no-gradient"),
+            layer(("return self.out_proj(output)", "self.out_proj(output)"), cause="returns-none"),
+            layer(("self.out_proj(output)", "self.out_proj(output).detach()"), cause="no-gradient"),
             layer(
-                ("self.out_proj(mixed)", "self.out_proj(mixed) + x"),
+                ("self.out_proj(output)", "self.out_proj(output) + x"),
                 cause="adds-x",
             ),
             code(
@@ -389,8 +393,8 @@ BANK = {
             q = rearrange(self.q_proj(x), "b i (h d) -> b h i d", h=self.num_heads)
             k = rearrange(self.k_proj(context), "b j (h d) -> b h j d", h=self.num_heads)
             v = rearrange(self.v_proj(context), "b j (h d) -> b h j d", h=self.num_heads)
-            mixed, _ = scaled_dot_product_attention(q, v, k)
-            return self.out_proj(rearrange(mixed, "b h i d -> b i (h d)"))
+            output, _ = scaled_dot_product_attention(q, v, k)
+            return self.out_proj(rearrange(output, "b h i d -> b i (h d)"))
                 """,
                 cause="keys-and-values-exchanged",
             ),
@@ -410,8 +414,8 @@ BANK = {
             q = rearrange(self.q_proj(x), "b i (h d) -> b h i d", h=self.num_heads)
             k = rearrange(self.k_proj(context), "b j (h d) -> b h j d", h=self.num_heads)
             v = rearrange(self.v_proj(context), "b j (h d) -> b h j d", h=self.num_heads)
-            mixed, _ = scaled_dot_product_attention(k, q, v)
-            return self.out_proj(rearrange(mixed, "b h i d -> b i (h d)"))
+            output, _ = scaled_dot_product_attention(k, q, v)
+            return self.out_proj(rearrange(output, "b h i d -> b i (h d)"))
                 """,
                 cause="queries-and-keys-exchanged",
             ),
@@ -431,8 +435,8 @@ BANK = {
             q = rearrange(self.q_proj(x), "b i (h d) -> b h i d", h=self.num_heads)
             k = rearrange(self.k_proj(context), "b j (h d) -> b h j d", h=self.num_heads)
             v = rearrange(self.v_proj(context), "b j (h d) -> b h j d", h=self.num_heads)
-            mixed, _ = scaled_dot_product_attention(v, k, q)
-            return self.out_proj(rearrange(mixed, "b h i d -> b i (h d)"))
+            output, _ = scaled_dot_product_attention(v, k, q)
+            return self.out_proj(rearrange(output, "b h i d -> b i (h d)"))
                 """,
                 cause="queries-and-values-exchanged",
             ),
@@ -452,8 +456,8 @@ BANK = {
             q = rearrange(self.q_proj(x), "b i (h d) -> b i h d", h=self.num_heads)
             k = rearrange(self.k_proj(context), "b j (h d) -> b j h d", h=self.num_heads)
             v = rearrange(self.v_proj(context), "b j (h d) -> b j h d", h=self.num_heads)
-            mixed, _ = scaled_dot_product_attention(q, k, v)
-            return self.out_proj(rearrange(mixed, "b i h d -> b i (h d)"))
+            output, _ = scaled_dot_product_attention(q, k, v)
+            return self.out_proj(rearrange(output, "b i h d -> b i (h d)"))
                 """,
                 cause="heads-attend-inside-tokens",
             ),
@@ -473,8 +477,8 @@ BANK = {
             q = rearrange(self.q_proj(x), "b i (h d) -> b h i d", h=self.num_heads)
             k = rearrange(self.k_proj(context), "b j (h d) -> b h j d", h=self.num_heads)
             v = rearrange(context, "b j (h d) -> b h j d", h=self.num_heads)
-            mixed, _ = scaled_dot_product_attention(q, k, v)
-            return self.out_proj(rearrange(mixed, "b h i d -> b i (h d)"))
+            output, _ = scaled_dot_product_attention(q, k, v)
+            return self.out_proj(rearrange(output, "b h i d -> b i (h d)"))
                 """,
                 cause="not-projected values",
             ),
@@ -495,8 +499,8 @@ BANK = {
             q = rearrange(q, "b i (h d) -> b h i d", h=self.num_heads)
             k = rearrange(self.k_proj(context), "b j (h d) -> b h j d", h=self.num_heads)
             v = rearrange(self.v_proj(context), "b j (h d) -> b h j d", h=self.num_heads)
-            mixed, _ = scaled_dot_product_attention(q, k, v)
-            return self.out_proj(rearrange(mixed, "b h i d -> b i (h d)"))
+            output, _ = scaled_dot_product_attention(q, k, v)
+            return self.out_proj(rearrange(output, "b h i d -> b i (h d)"))
                 """,
                 cause="scaled-twice",
             ),
@@ -516,23 +520,23 @@ BANK = {
                         context = x if context is None else context
                         q, k, v = self.q_proj(x), self.k_proj(context), self.v_proj(context)
                         heads = zip(*(t.chunk(self.h, dim=-1) for t in (q, k, v)))
-                        said = [F.scaled_dot_product_attention(*head) for head in heads]
-                        return self.out_proj(torch.cat(said, dim=-1))
+                        outputs = [F.scaled_dot_product_attention(*head) for head in heads]
+                        return self.out_proj(torch.cat(outputs, dim=-1))
                 """
             ),
         ],
     ),
     "04.4": Bank(
         wrong=[
-            code("healthy = sick", cause="still-scaled-by-token-width"),
+            code("healthy = buggy", cause="still-scaled-by-token-width"),
             swap(" / q.shape[-1] ** 0.5", "", cause="not-scaled"),
             swap("q.shape[-1] ** 0.5", "num_heads**0.5", cause="scaled-by-number-of-heads"),
             swap("q.shape[-1] ** 0.5", "q.shape[-1]", cause="scaled-without-root"),
             swap("q.shape[-1] ** 0.5", "q.shape[2] ** 0.5", cause="scaled-by-number-of-tokens"),
             swap("/ q.shape", "* q.shape", cause="scores-multiplied"),
             swap(
-                'rearrange(mixed, "b h i d -> b i (h d)")',
-                "mixed.flatten(1).unflatten(1, (mixed.shape[2], -1))",
+                'rearrange(output, "b h i d -> b i (h d)")',
+                "output.flatten(1).unflatten(1, (output.shape[2], -1))",
                 cause="joined-as-in-memory",
             ),
             swap("dim=-1", "dim=-2", cause="softmax-over-queries"),
@@ -547,7 +551,7 @@ BANK = {
             code(
                 """
                 def healthy(q, k, v, num_heads):
-                    return sick(q, k, v, 1)
+                    return buggy(q, k, v, 1)
                 """,
                 cause="only-one-head",
             ),
@@ -562,8 +566,8 @@ BANK = {
                     scale = q.shape[-1] ** 0.5 / num_heads
                     q, k, v = (rearrange(t, "b n (h d) -> b h n d", h=num_heads) for t in (q, k, v))
                     scores = einsum(q, k, "b h i d, b h j d -> b h i j") / scale
-                    mixed = einsum(scores.softmax(dim=-1), v, "b h i j, b h j d -> b h i d")
-                    return rearrange(mixed, "b h i d -> b i (h d)")
+                    output = einsum(scores.softmax(dim=-1), v, "b h i j, b h j d -> b h i d")
+                    return rearrange(output, "b h i d -> b i (h d)")
                 """,
                 cause="scaled-by-root-over-heads",
             ),
@@ -573,8 +577,8 @@ BANK = {
                     scale = q.shape[-1] ** 0.5
                     q, k, v = (rearrange(t, "b n (h d) -> b h n d", h=num_heads) for t in (q, k, v))
                     scores = einsum(q, k, "b h i d, b h j d -> b h i j")
-                    mixed = einsum(scores.softmax(dim=-1) / scale, v, "b h i j, b h j d -> b h i d")
-                    return rearrange(mixed, "b h i d -> b i (h d)")
+                    z = einsum(scores.softmax(dim=-1) / scale, v, "b h i j, b h j d -> b h i d")
+                    return rearrange(z, "b h i d -> b i (h d)")
                 """,
                 cause="weights-are-scaled-by-token-width",
             ),
@@ -583,8 +587,8 @@ BANK = {
                 def healthy(q, k, v, num_heads):
                     q, k, v = (rearrange(t, "b n (h d) -> b h n d", h=num_heads) for t in (q, k, v))
                     scores = einsum(q, k, "b h i d, b h j d -> b h i j") / q.shape[-1] ** 0.5
-                    mixed = einsum(scores.softmax(dim=-1), v, "b h i j, b h j d -> b h i d")
-                    return rearrange(mixed, "b h i d -> b i (d h)")
+                    output = einsum(scores.softmax(dim=-1), v, "b h i j, b h j d -> b h i d")
+                    return rearrange(output, "b h i d -> b i (d h)")
                 """,
                 cause="joined-interleaved",
             ),
@@ -593,8 +597,8 @@ BANK = {
                 def healthy(q, k, v, num_heads):
                     q, k, v = (rearrange(t, "b n (d h) -> b h n d", h=num_heads) for t in (q, k, v))
                     scores = einsum(q, k, "b h i d, b h j d -> b h i j") / q.shape[-1] ** 0.5
-                    mixed = einsum(scores.softmax(dim=-1), v, "b h i j, b h j d -> b h i d")
-                    return rearrange(mixed, "b h i d -> b i (d h)")
+                    output = einsum(scores.softmax(dim=-1), v, "b h i j, b h j d -> b h i d")
+                    return rearrange(output, "b h i d -> b i (d h)")
                 """,
                 cause="every-hth-number",
             ),
@@ -605,15 +609,15 @@ BANK = {
             code(
                 """
                 def healthy(q, k, v, num_heads):
-                    return sick(q * num_heads**0.5, k, v, num_heads)
+                    return buggy(q * num_heads**0.5, k, v, num_heads)
                 """
             ),
             code(
                 """
                 def healthy(q, k, v, num_heads):
                     q, k, v = (rearrange(t, "b n (h d) -> b h n d", h=num_heads) for t in (q, k, v))
-                    mixed = F.scaled_dot_product_attention(q, k, v)
-                    return rearrange(mixed, "b h i d -> b i (h d)")
+                    output = F.scaled_dot_product_attention(q, k, v)
+                    return rearrange(output, "b h i d -> b i (h d)")
                 """
             ),
         ],

@@ -135,7 +135,7 @@ BANK = {
     ),
     "05.3": Bank(
         wrong=[
-            code("healthy = sick", cause="mask-still-upside-down"),
+            code("healthy = buggy", cause="mask-still-upside-down"),
             swap(".tril()", ".triu(1)", cause="only-padding-mended"),
             swap(
                 "real[:, None, None, :] & past",

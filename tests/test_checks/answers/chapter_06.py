@@ -2,7 +2,7 @@
 
 from exercise_bank import Bank, code, swap
 
-# The layer_norm of the solution, in pieces that other answers exchange.
+# The layer_norm of the solution, in parts that other answers replace.
 CENTRED = "centred = x - x.mean(dim=-1, keepdim=True)"
 ROOT = "(variance + eps).sqrt()"
 LAYER = "centred / (variance + eps).sqrt() * weight + bias"
@@ -11,15 +11,15 @@ RMS_MEAN = "x.square().mean(dim=-1, keepdim=True) + eps"
 
 
 def fed(line, *, cause=""):
-    """The class of 06.2 that makes something else of a piece."""
-    return swap("self.fc2(F.gelu(self.fc1(piece)))", line, cause=cause)
+    """The class of 06.2 that makes something else of a chunk."""
+    return swap("self.fc2(F.gelu(self.fc1(chunk)))", line, cause=cause)
 
 
-def pieces(*lines, cause=""):
+def chunks(*lines, cause=""):
     """The class of 06.2 with another forward."""
     solution = (
-        "pieces = x.split(self.tokens_at_once, dim=1)\n"
-        "        return torch.cat([self.fc2(F.gelu(self.fc1(piece))) for piece in pieces], dim=1)"
+        "chunks = x.split(self.tokens_at_once, dim=1)\n"
+        "        return torch.cat([self.fc2(F.gelu(self.fc1(chunk))) for chunk in chunks], dim=1)"
     )
     return swap(solution, ("\n" + " " * 8).join(lines), cause=cause)
 
@@ -27,7 +27,7 @@ def pieces(*lines, cause=""):
 def healthy(*lines, cause=""):
     """The class of 06.5 with another forward."""
     body = "\n        ".join(lines)
-    return code(f"class Healthy(Sick):\n    def forward(self, x):\n        {body}", cause=cause)
+    return code(f"class Healthy(Buggy):\n    def forward(self, x):\n        {body}", cause=cause)
 
 
 def measured(line, *, cause=""):
@@ -54,51 +54,51 @@ BANK = {
     ),
     "06.2": Bank(
         wrong=[
-            fed("self.fc2(self.fc1(piece))", cause="bend-missing"),
-            fed("self.fc2(F.relu(self.fc1(piece)))", cause="bends-with ReLU"),
-            fed("self.fc2(F.silu(self.fc1(piece)))", cause="bends-with SiLU"),
-            fed("self.fc2(F.gelu(self.fc1(piece), approximate='tanh'))", cause="gelu-with-tanh"),
-            fed("F.gelu(self.fc2(self.fc1(piece)))", cause="bends-after-fc2"),
-            fed("piece + self.fc2(F.gelu(self.fc1(piece)))", cause="feed-forward-adds-x"),
-            fed("self.fc2(F.gelu(self.fc1(piece.detach())))", cause="no-gradient x"),
-            fed("self.fc2(F.gelu(self.fc1(piece.float()).double()))", cause="raises RuntimeError"),
-            fed("piece", cause="returns-x-as-it-came"),
-            pieces("return self.fc2(F.gelu(self.fc1(x)))", cause="all-tokens-at-once"),
+            fed("self.fc2(self.fc1(chunk))", cause="bend-missing"),
+            fed("self.fc2(F.relu(self.fc1(chunk)))", cause="bends-with ReLU"),
+            fed("self.fc2(F.silu(self.fc1(chunk)))", cause="bends-with SiLU"),
+            fed("self.fc2(F.gelu(self.fc1(chunk), approximate='tanh'))", cause="gelu-with-tanh"),
+            fed("F.gelu(self.fc2(self.fc1(chunk)))", cause="bends-after-fc2"),
+            fed("chunk + self.fc2(F.gelu(self.fc1(chunk)))", cause="feed-forward-adds-x"),
+            fed("self.fc2(F.gelu(self.fc1(chunk.detach())))", cause="no-gradient x"),
+            fed("self.fc2(F.gelu(self.fc1(chunk.float()).double()))", cause="raises RuntimeError"),
+            fed("chunk", cause="returns-x-as-it-came"),
+            chunks("return self.fc2(F.gelu(self.fc1(x)))", cause="all-tokens-at-once"),
             swap("x.split(self", "x.chunk(self", cause="as-many-pieces"),
-            pieces(
-                "pieces = x.split(self.tokens_at_once)",
-                "return torch.cat([self.fc2(F.gelu(self.fc1(piece))) for piece in pieces])",
+            chunks(
+                "chunks = x.split(self.tokens_at_once)",
+                "return torch.cat([self.fc2(F.gelu(self.fc1(chunk))) for chunk in chunks])",
                 cause="cut-along-batch",
             ),
-            pieces(
-                "pieces = []",
+            chunks(
+                "chunks = []",
                 "for start in range(0, x.shape[1] - self.tokens_at_once, self.tokens_at_once):",
-                "    piece = x[:, start : start + self.tokens_at_once]",
-                "    pieces.append(self.fc2(F.gelu(self.fc1(piece))))",
-                "return torch.cat(pieces, dim=1)",
+                "    chunk = x[:, start : start + self.tokens_at_once]",
+                "    chunks.append(self.fc2(F.gelu(self.fc1(chunk))))",
+                "return torch.cat(chunks, dim=1)",
                 cause="last-piece-missing",
             ),
-            pieces(
-                "for piece in x.split(self.tokens_at_once, dim=1):",
-                "    result = self.fc2(F.gelu(self.fc1(piece)))",
+            chunks(
+                "for chunk in x.split(self.tokens_at_once, dim=1):",
+                "    result = self.fc2(F.gelu(self.fc1(chunk)))",
                 "return result",
                 cause="only-last-piece",
             ),
-            pieces(
-                "for piece in x.split(self.tokens_at_once, dim=1):",
-                "    return self.fc2(F.gelu(self.fc1(piece)))",
+            chunks(
+                "for chunk in x.split(self.tokens_at_once, dim=1):",
+                "    return self.fc2(F.gelu(self.fc1(chunk)))",
                 cause="only-first-piece",
             ),
-            pieces(
+            chunks(
                 "inner = F.gelu(self.fc1(x))",
-                "pieces = inner.split(self.tokens_at_once, dim=1)",
-                "return torch.cat([self.fc2(piece) for piece in pieces], dim=1)",
+                "chunks = inner.split(self.tokens_at_once, dim=1)",
+                "return torch.cat([self.fc2(chunk) for chunk in chunks], dim=1)",
                 cause="all-tokens-at-once",
             ),
-            pieces(
+            chunks(
                 "for start in range(0, x.shape[1], self.tokens_at_once):",
-                "    piece = slice(start, start + self.tokens_at_once)",
-                "    x[:, piece] = self.fc2(F.gelu(self.fc1(x[:, piece].clone())))",
+                "    chunk = slice(start, start + self.tokens_at_once)",
+                "    x[:, chunk] = self.fc2(F.gelu(self.fc1(x[:, chunk].clone())))",
                 "return x",
                 cause="changed-in-place x",
             ),
@@ -126,15 +126,15 @@ BANK = {
                         self.tokens_at_once = tokens_at_once
 
                     def forward(self, x):
-                        pieces = x.split(self.tokens_at_once, dim=1)
-                        return torch.cat([super(FeedForward, self).forward(p) for p in pieces], 1)
+                        chunks = x.split(self.tokens_at_once, dim=1)
+                        return torch.cat([super(FeedForward, self).forward(p) for p in chunks], 1)
                 """,
                 cause="calls-shortcut FeedForward",
             ),
         ],
         right=[
             fed(
-                "self.fc2((t := self.fc1(piece)) * (1 + torch.erf(t / torch.tensor(2.0).sqrt()))"
+                "self.fc2((t := self.fc1(chunk)) * (1 + torch.erf(t / torch.tensor(2.0).sqrt()))"
                 " / 2)",
             ),
             code(
@@ -571,8 +571,8 @@ BANK = {
                 """,
                 cause="calls-shortcut EncoderBlock",
             ),
-            code("Healthy = Sick", cause="block-is-sick"),
-            code("Healthy = Sick(48, 4, 192)", cause="class-is-asked"),
+            code("Healthy = Buggy", cause="block-is-sick"),
+            code("Healthy = Buggy(48, 4, 192)", cause="class-is-asked"),
             swap(
                 "x = x + self.attn(self.norm1(x))\n        return x + self.mlp(self.norm2(x))",
                 "x = x + self.attn(self.norm1(x))\n"

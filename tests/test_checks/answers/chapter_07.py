@@ -363,7 +363,7 @@ BANK = {
     ),
     "07.4": Bank(
         wrong=[
-            code("Healthy = Sick", cause="clinic-found/layers-same-init"),
+            code("Healthy = Buggy", cause="clinic-found/layers-same-init"),
             stack(
                 "block = EncoderBlock(embed_dim, num_heads, mlp_dim)",
                 "self.layers = nn.ModuleList(block for _ in range(num_layers))",
@@ -825,8 +825,8 @@ BANK = {
             swap(".mean().item()", ".mean().item() * 100", cause="percentage-not-share"),
             swap(".mean().item()", "", cause="is-another-kind float"),
             swap(
-                "with torch.no_grad():\n        scores",
-                "if True:\n        scores",
+                "with torch.no_grad():\n        logits",
+                "if True:\n        logits",
                 cause="records-gradients",
             ),
             accuracy(
@@ -889,8 +889,8 @@ BANK = {
                 def accuracy_of(model, images, labels):
                     model.eval()
                     with torch.no_grad():
-                        scores = model(images).softmax(-1)
-                    return scores[torch.arange(len(labels)), labels].double().mean().item()
+                        logits = model(images).softmax(-1)
+                    return logits[torch.arange(len(labels)), labels].double().mean().item()
                 """,
                 cause="chance-not-hit",
             ),
@@ -899,8 +899,8 @@ BANK = {
                 def accuracy_of(model, images, labels):
                     model.eval()
                     with torch.no_grad():
-                        scores = model(images)
-                    return round((scores.argmax(dim=-1) == labels).double().mean().item(), 2)
+                        logits = model(images)
+                    return round((logits.argmax(dim=-1) == labels).double().mean().item(), 2)
                 """,
                 cause="rounded",
             ),

@@ -6,7 +6,7 @@ from exercise_bank import Bank, code, swap
 def healthy(body, cause=""):
     """The block with another body of forward."""
     lines = "\n".join(f"        {line}" for line in body)
-    return code(f"class Healthy(Sick):\n    def forward(self, x):\n{lines}", cause=cause)
+    return code(f"class Healthy(Buggy):\n    def forward(self, x):\n{lines}", cause=cause)
 
 
 BANK = {
@@ -44,33 +44,33 @@ BANK = {
             ),
             swap("tokens.clone()", "tokens", cause="tokens-changed"),
             swap(
-                "torch.randn_like(changed[:, place:])",
-                "changed[:, place:] + 1",
+                "torch.randn_like(changed[:, start:])",
+                "changed[:, start:] + 1",
                 cause="test-adds-same-number",
             ),
             swap(
-                "torch.randn_like(changed[:, place:])",
-                "changed[:, place:] * 2",
+                "torch.randn_like(changed[:, start:])",
+                "changed[:, start:] * 2",
                 cause="test-only-scales",
             ),
             swap(
-                "changed[:, place:] = torch.randn_like(changed[:, place:])",
-                "changed[:, place:, 0] += 1",
+                "changed[:, start:] = torch.randn_like(changed[:, start:])",
+                "changed[:, start:, 0] += 1",
                 cause="test-first-number-of-token",
             ),
             swap(
-                "changed[:, place:] = torch.randn_like(changed[:, place:])",
-                "changed[:, place:, -1] += 1",
+                "changed[:, start:] = torch.randn_like(changed[:, start:])",
+                "changed[:, start:, -1] += 1",
                 cause="test-last-number-of-token",
             ),
             swap(
-                "torch.randn_like(changed[:, place:])",
-                "changed[:, place:].flip(1)",
+                "torch.randn_like(changed[:, start:])",
+                "changed[:, start:].flip(1)",
                 cause="test-reorders",
             ),
             swap(
-                "changed[:, place:] = torch.randn_like(changed[:, place:])",
-                "changed[place:] = torch.randn_like(changed[place:])",
+                "changed[:, start:] = torch.randn_like(changed[:, start:])",
+                "changed[start:] = torch.randn_like(changed[start:])",
                 cause="test-changes-samples-not-tokens",
             ),
             swap("    return True\n", "    return False\n", cause="test-always-false"),
@@ -78,10 +78,10 @@ BANK = {
                 """
                 def past_is_blind(run, tokens):
                     before = run(tokens)
-                    for place in range(1, tokens.shape[1]):
+                    for start in range(1, tokens.shape[1]):
                         other = tokens.clone()
-                        other[:, place:] = torch.randn_like(other[:, place:])
-                        moved = (run(other) - before)[:, :place].mean(dim=-1)
+                        other[:, start:] = torch.randn_like(other[:, start:])
+                        moved = (run(other) - before)[:, :start].mean(dim=-1)
                         if (moved.abs() > 1e-6).any():
                             return False
                     return True
@@ -92,10 +92,10 @@ BANK = {
                 """
                 def past_is_blind(run, tokens):
                     before = run(tokens)
-                    for place in range(1, tokens.shape[1]):
+                    for start in range(1, tokens.shape[1]):
                         other = tokens.clone()
-                        other[:, place:] = torch.randn_like(other[:, place:])
-                        if not torch.allclose(run(other)[0, :place], before[0, :place]):
+                        other[:, start:] = torch.randn_like(other[:, start:])
+                        if not torch.allclose(run(other)[0, :start], before[0, :start]):
                             return False
                     return True
                 """,
@@ -105,22 +105,22 @@ BANK = {
                 """
                 def past_is_blind(run, tokens):
                     before = run(tokens)
-                    for place in range(1, tokens.shape[1]):
+                    for start in range(1, tokens.shape[1]):
                         other = tokens.clone()
-                        other[:, place:] = torch.randn_like(other[:, place:])
-                        if not torch.allclose(run(other)[:, :place, 0], before[:, :place, 0]):
+                        other[:, start:] = torch.randn_like(other[:, start:])
+                        if not torch.allclose(run(other)[:, :start, 0], before[:, :start, 0]):
                             return False
                     return True
                 """,
                 cause="test-first-number-of-result",
             ),
-            swap("[:, :place]", "[:, : place + 1]", cause="test-includes-changed"),
-            swap("before[:, :place]", "before[:, place:]", cause="calls-blind-layer-seeing False"),
+            swap("[:, :start]", "[:, : start + 1]", cause="test-includes-changed"),
+            swap("before[:, :start]", "before[:, start:]", cause="calls-blind-layer-seeing False"),
             swap("if not torch", "if torch", cause="test-turned-round"),
             swap("atol=1e-6", "atol=1e-1", cause="test-too-tolerant"),
             swap(
-                "changed[:, place:] = torch.randn_like(changed[:, place:])",
-                "changed[:, place:] = changed[:, place:]",
+                "changed[:, start:] = torch.randn_like(changed[:, start:])",
+                "changed[:, start:] = changed[:, start:]",
                 cause="test-always-true",
             ),
             code(
@@ -157,10 +157,10 @@ BANK = {
                 """
                 def past_is_blind(run, tokens):
                     before = run(tokens)
-                    for place in range(1, tokens.shape[1]):
+                    for start in range(1, tokens.shape[1]):
                         other = tokens.clone()
-                        other[:, place] = torch.randn_like(other[:, place])
-                        if not torch.allclose(run(other)[:, place - 1], before[:, place - 1]):
+                        other[:, start] = torch.randn_like(other[:, start])
+                        if not torch.allclose(run(other)[:, start - 1], before[:, start - 1]):
                             return False
                     return True
                 """,
@@ -170,10 +170,10 @@ BANK = {
                 """
                 def past_is_blind(run, tokens):
                     before = run(tokens)
-                    for place in range(1, tokens.shape[1]):
+                    for start in range(1, tokens.shape[1]):
                         other = tokens.clone()
-                        other[:, place:] = torch.randn_like(other[:, place:])
-                        if not torch.equal(run(other)[:, place:], before[:, place:]):
+                        other[:, start:] = torch.randn_like(other[:, start:])
+                        if not torch.equal(run(other)[:, start:], before[:, start:]):
                             return False
                     return True
                 """,
@@ -183,10 +183,10 @@ BANK = {
                 """
                 def past_is_blind(run, tokens):
                     before = run(tokens)
-                    for place in range(1, tokens.shape[1]):
+                    for start in range(1, tokens.shape[1]):
                         other = tokens.clone()
-                        other[place:] = torch.randn_like(other[place:])
-                        if not torch.allclose(run(other)[:place], before[:place]):
+                        other[start:] = torch.randn_like(other[start:])
+                        if not torch.allclose(run(other)[:start], before[:start]):
                             return False
                     return True
                 """,
@@ -196,10 +196,10 @@ BANK = {
                 """
                 def past_is_blind(run, tokens):
                     before = run(tokens)
-                    for place in range(1, tokens.shape[1]):
+                    for start in range(1, tokens.shape[1]):
                         other = tokens.clone()
-                        other[:, place:] = torch.randn_like(other[:, place:])
-                        if (run(other)[:, :place] != before[:, :place]).all():
+                        other[:, start:] = torch.randn_like(other[:, start:])
+                        if (run(other)[:, :start] != before[:, :start]).all():
                             return False
                     return True
                 """,
@@ -209,10 +209,10 @@ BANK = {
                 """
                 def past_is_blind(run, tokens):
                     before = run(tokens)
-                    for place in range(1, tokens.shape[1]):
+                    for start in range(1, tokens.shape[1]):
                         other = tokens.clone()
-                        other[:, place:] = torch.randn_like(other[:, place:])
-                        if torch.allclose(run(other)[:, :place], before[:, :place]):
+                        other[:, start:] = torch.randn_like(other[:, start:])
+                        if torch.allclose(run(other)[:, :start], before[:, :start]):
                             return True
                     return False
                 """,
@@ -261,22 +261,22 @@ BANK = {
             ),
         ],
         equivalent={
-            "if not torch.allclose(run(changed)[:, :place], before[:, :place], atol=1e-6): => "
-            "if not torch.allclose(run(changed)[:, :place], before[:, :place]):": "the default "
+            "if not torch.allclose(run(changed)[:, :start], before[:, :start], atol=1e-6): => "
+            "if not torch.allclose(run(changed)[:, :start], before[:, :start]):": "the default "
             "tolerance does as well",
-            "if not torch.allclose(run(changed)[:, :place], before[:, :place], atol=1e-6): => "
-            "if not torch.allclose(run(changed)[:, :place], before[:, :place], atol=2e-06):": "a "
+            "if not torch.allclose(run(changed)[:, :start], before[:, :start], atol=1e-6): => "
+            "if not torch.allclose(run(changed)[:, :start], before[:, :start], atol=2e-06):": "a "
             "tolerance twice as large",
-            "if not torch.allclose(run(changed)[:, :place], before[:, :place], atol=1e-6): => "
-            "if not torch.allclose(before[:, :place], run(changed)[:, :place], atol=1e-6):": "the "
+            "if not torch.allclose(run(changed)[:, :start], before[:, :start], atol=1e-6): => "
+            "if not torch.allclose(before[:, :start], run(changed)[:, :start], atol=1e-6):": "the "
             "comparison is the same from both sides",
-            "for place in range(1, tokens.shape[1]): => "
-            "for place in range(0, tokens.shape[1]):": "at place 0 no result is compared",
+            "for start in range(1, tokens.shape[1]): => "
+            "for start in range(0, tokens.shape[1]):": "at start 0 no result is compared",
         },
     ),
     "08.3": Bank(
         wrong=[
-            code("Healthy = Sick", cause="healthy-is-sick"),
+            code("Healthy = Buggy", cause="healthy-is-sick"),
             healthy(["return super().forward(x)"], "healthy-is-sick"),
             healthy(
                 ["x = x + self.norm1(self.attn(x))", "return x + self.norm2(self.mlp(x))"],
@@ -369,7 +369,7 @@ BANK = {
             ),
             code(
                 """
-                class Healthy(Sick):
+                class Healthy(Buggy):
                     def forward(self, x):
                         x = self.norm1(self.attn(x)) + x
                         return self.norm2(x + self.mlp(x))
@@ -378,7 +378,7 @@ BANK = {
             ),
             code(
                 """
-                class Healthy(Sick):
+                class Healthy(Buggy):
                     def forward(self, x):
                         y = self.attn(x)
                         return self.norm2(self.norm1(x + y) + self.mlp(y))
@@ -387,7 +387,7 @@ BANK = {
             ),
             code(
                 """
-                class Healthy(Sick):
+                class Healthy(Buggy):
                     def forward(self, x):
                         x = x + self.attn(x)
                         x = x + self.mlp(x)
@@ -397,7 +397,7 @@ BANK = {
             ),
             code(
                 """
-                class Healthy(Sick):
+                class Healthy(Buggy):
                     def forward(self, x):
                         return self.norm2(self.norm1(x + self.attn(x) + self.mlp(x)))
                 """,
@@ -405,7 +405,7 @@ BANK = {
             ),
             code(
                 """
-                class Healthy(Sick):
+                class Healthy(Buggy):
                     def forward(self, x):
                         x = self.norm1(x + self.attn(self.norm1(x)))
                         return self.norm2(x + self.mlp(x))
@@ -435,64 +435,64 @@ BANK = {
         wrong=[
             code(
                 """
-                def next_word_loss(scores, words):
-                    return F.cross_entropy(scores[:-1].flatten(0, 1), words[1:].flatten())
+                def next_word_loss(logits, words):
+                    return F.cross_entropy(logits[:-1].flatten(0, 1), words[1:].flatten())
                 """,
                 cause="shift-along-batch",
             ),
             code(
                 """
-                def next_word_loss(scores, words):
-                    return F.nll_loss(scores[:, :-1].flatten(0, 1), words[:, 1:].flatten())
+                def next_word_loss(logits, words):
+                    return F.nll_loss(logits[:, :-1].flatten(0, 1), words[:, 1:].flatten())
                 """,
                 cause="scores-for-log-chances",
             ),
             code(
                 """
-                def next_word_loss(scores, words):
-                    chances = scores[:, :-1].softmax(dim=-1).flatten(0, 1)
+                def next_word_loss(logits, words):
+                    chances = logits[:, :-1].softmax(dim=-1).flatten(0, 1)
                     return F.nll_loss(chances, words[:, 1:].flatten())
                 """,
                 cause="chances-for-log-chances",
             ),
             code(
                 """
-                def next_word_loss(scores, words):
-                    return F.cross_entropy(scores.flatten(0, 1)[:-1], words.flatten()[1:])
+                def next_word_loss(logits, words):
+                    return F.cross_entropy(logits.flatten(0, 1)[:-1], words.flatten()[1:])
                 """,
                 cause="shift-in-one-row",
             ),
             code(
                 """
-                def next_word_loss(scores, words):
-                    return F.cross_entropy(scores[:, :-2].flatten(0, 1), words[:, 2:].flatten())
+                def next_word_loss(logits, words):
+                    return F.cross_entropy(logits[:, :-2].flatten(0, 1), words[:, 2:].flatten())
                 """,
                 cause="two-places-on",
             ),
             code(
                 """
-                def next_word_loss(scores, words):
+                def next_word_loss(logits, words):
                     total = F.cross_entropy(
-                        scores[:, :-1].flatten(0, 1), words[:, 1:].flatten(), reduction="sum"
+                        logits[:, :-1].flatten(0, 1), words[:, 1:].flatten(), reduction="sum"
                     )
                     return total / words.numel()
                 """,
                 cause="divided-by-all-places",
             ),
-            code("next_word_loss = sick_loss", cause="judged-after-reading"),
-            swap("scores[:, :-1]", "scores[:, 1:]", cause="first-word-left-out"),
+            code("next_word_loss = buggy_loss", cause="judged-after-reading"),
+            swap("logits[:, :-1]", "logits[:, 1:]", cause="first-word-left-out"),
             swap("words[:, 1:]", "words[:, :-1]", cause="last-word-left-out"),
             code(
                 """
-                def next_word_loss(scores, words):
-                    return F.cross_entropy(scores[:, 1:].flatten(0, 1), words[:, :-1].flatten())
+                def next_word_loss(logits, words):
+                    return F.cross_entropy(logits[:, 1:].flatten(0, 1), words[:, :-1].flatten())
                 """,
                 cause="pays-for-word-before",
             ),
             code(
                 """
-                def next_word_loss(scores, words):
-                    return F.cross_entropy(scores.flatten(0, 1), words.roll(-1, dims=1).flatten())
+                def next_word_loss(logits, words):
+                    return F.cross_entropy(logits.flatten(0, 1), words.roll(-1, dims=1).flatten())
                 """,
                 cause="roll-goes-round",
             ),
@@ -507,50 +507,50 @@ BANK = {
                 cause="loss-is-not-averaged",
             ),
             swap(
-                "scores[:, :-1].flatten(0, 1)",
-                "scores[:, :-1].flatten(0, 1).softmax(dim=-1)",
+                "logits[:, :-1].flatten(0, 1)",
+                "logits[:, :-1].flatten(0, 1).softmax(dim=-1)",
                 cause="softmax-twice",
             ),
-            swap("scores[:, :-1].flatten(0, 1)", "scores[:, :-1]", cause="raises"),
+            swap("logits[:, :-1].flatten(0, 1)", "logits[:, :-1]", cause="raises"),
             swap(
-                "return F.cross_entropy(scores[:, :-1].flatten(0, 1), words[:, 1:].flatten())",
+                "return F.cross_entropy(logits[:, :-1].flatten(0, 1), words[:, 1:].flatten())",
                 "return F.cross_entropy("
-                "scores[:, :-1].flatten(0, 1), words[:, 1:].flatten()).detach()",
-                cause="no-gradient scores",
+                "logits[:, :-1].flatten(0, 1), words[:, 1:].flatten()).detach()",
+                cause="no-gradient logits",
             ),
             code(
                 """
-                def next_word_loss(scores, words):
-                    return F.cross_entropy(scores[:-1].flatten(0, 1), words[:-1].flatten())
+                def next_word_loss(logits, words):
+                    return F.cross_entropy(logits[:-1].flatten(0, 1), words[:-1].flatten())
                 """,
                 cause="last-sentence-left-out",
             ),
             code(
                 """
-                def next_word_loss(scores, words):
-                    b, n, k = scores.shape
-                    return sum(F.cross_entropy(scores[:, i], words[:, i + 1]) for i in range(n - 1))
+                def next_word_loss(logits, words):
+                    b, n, k = logits.shape
+                    return sum(F.cross_entropy(logits[:, i], words[:, i + 1]) for i in range(n - 1))
                 """,
                 cause="divided-by-sentences",
             ),
             code(
                 """
-    def next_word_loss(scores, words):
-        return F.cross_entropy(scores[:, :-1].transpose(0, 1).flatten(0, 1), words[:, 1:].flatten())
+    def next_word_loss(logits, words):
+        return F.cross_entropy(logits[:, :-1].transpose(0, 1).flatten(0, 1), words[:, 1:].flatten())
                 """,
                 cause="places-and-sentences-exchanged",
             ),
             code(
                 """
-    def next_word_loss(scores, words):
-        return -F.nll_loss(scores[:, :-1].log_softmax(-1).flatten(0, 1), words[:, 1:].flatten())
+    def next_word_loss(logits, words):
+        return -F.nll_loss(logits[:, :-1].log_softmax(-1).flatten(0, 1), words[:, 1:].flatten())
                 """,
                 cause="loss-has-other-sign",
             ),
             code(
                 """
-    def next_word_loss(scores, words):
-        return F.cross_entropy(scores[:, :-1].flatten(0, 1), words[:, 1:].flatten(), ignore_index=0)
+    def next_word_loss(logits, words):
+        return F.cross_entropy(logits[:, :-1].flatten(0, 1), words[:, 1:].flatten(), ignore_index=0)
                 """,
                 cause="word-zero-ignored",
             ),
@@ -558,16 +558,16 @@ BANK = {
         right=[
             code(
                 """
-                def next_word_loss(scores, words):
-                    chances = scores[:, :-1].log_softmax(dim=-1)
+                def next_word_loss(logits, words):
+                    chances = logits[:, :-1].log_softmax(dim=-1)
                     return -chances.gather(2, words[:, 1:, None]).mean()
                 """
             ),
             code(
                 """
-                def next_word_loss(scores, words):
-                    scores = scores.transpose(1, 2)
-                    return F.cross_entropy(scores[..., : words.shape[1] - 1], words[:, 1:])
+                def next_word_loss(logits, words):
+                    logits = logits.transpose(1, 2)
+                    return F.cross_entropy(logits[..., : words.shape[1] - 1], words[:, 1:])
                 """
             ),
         ],
