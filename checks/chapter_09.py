@@ -137,30 +137,30 @@ def longest_piece_first(longest_first) -> Message:
 # ------------------------------------------------------------------------------ nothing is unknown
 
 
-def to_numbers(text: str, letters: str) -> list[int]:
+def to_numbers(text: str, characters: str) -> list[int]:
     ids: list[int] = []
-    for letter in text:
-        if letter in letters:
-            ids.append(260 + letters.index(letter))
+    for character in text:
+        if character in characters:
+            ids.append(260 + characters.index(character))
         else:
-            ids += [4 + byte for byte in letter.encode()]
+            ids += [4 + byte for byte in character.encode()]
     return ids
 
 
-BYTES = "[4 + byte for byte in letter.encode()]"
+BYTES = "[4 + byte for byte in character.encode()]"
 IDS_MISTAKES = patches(
     to_numbers,
     {
         "unknown-is-3": (BYTES, "[3]"),
         "unknown-left-out": (BYTES, "[]"),
         "bytes-not-behind-special": ("4 + byte", "byte"),
-        "bytes-behind-letters": ("4 + byte", "260 + len(letters) + byte"),
+        "bytes-behind-letters": ("4 + byte", "260 + len(characters) + byte"),
         "letters-among-bytes": ("260", "4"),
         "letters-from-256": ("260", "256"),
         "letters-from-261": ("260", "261"),
         "both-off-by-special": ("4 + byte", "byte", "260", "256"),
-        "numbers-of-letters": (BYTES, "[4 + ord(letter)]"),
-        "everything-in-bytes": ("letter in letters:", "not letters:"),
+        "numbers-of-letters": (BYTES, "[4 + ord(character)]"),
+        "everything-in-bytes": ("character in characters:", "not characters:"),
         "first-byte-only": (BYTES, f"{BYTES}[:1]"),
         "bytes-from-behind": (BYTES, f"{BYTES}[::-1]"),
         "bytes-in-lists": (BYTES, f"[{BYTES}]"),
@@ -180,10 +180,10 @@ IDS_MISTAKES = patches(
 )
 
 
-def joined(ids: list[int], letters: str) -> str:
+def joined(ids: list[int], characters: str) -> str:
     raw = b""
     for one in ids:
-        raw += bytes([one - 4]) if one < 260 else letters[one - 260].encode()
+        raw += bytes([one - 4]) if one < 260 else characters[one - 260].encode()
     return raw.decode()
 
 
@@ -211,17 +211,19 @@ TEXT_MISTAKES = patches(
 
 def letters_and_text(case: Case) -> tuple[str, str]:
     """A text: a space, known characters, unknown ones of one to four bytes; and the known ones."""
-    letters = list("abcdeé겨울은추워요 .")
-    case.random.shuffle(letters)
-    letters = letters[: case.random.randint(8, 12)]
-    text = case.random.choices(letters, k=9) + list("xZ뷁♥ß👩") + case.random.choices("zé뷁워", k=2)
+    characters = list("abcdeé겨울은추워요 .")
+    case.random.shuffle(characters)
+    characters = characters[: case.random.randint(8, 12)]
+    text = (
+        case.random.choices(characters, k=9) + list("xZ뷁♥ß👩") + case.random.choices("zé뷁워", k=2)
+    )
     case.random.shuffle(text)
-    return "".join([" ", *text, "♥"]), "".join(letters)
+    return "".join([" ", *text, "♥"]), "".join(characters)
 
 
 def ids_and_letters(case: Case) -> tuple[list[int], str]:
-    text, letters = letters_and_text(case)
-    return to_numbers(text, letters), letters
+    text, characters = letters_and_text(case)
+    return to_numbers(text, characters), characters
 
 
 @naming
@@ -242,8 +244,8 @@ def nothing_is_unknown(to_ids, to_text) -> Message:
     decodes_together(to_text)
     same_function(to_text, joined, ids_and_letters, mistakes=TEXT_MISTAKES)
     for text in ("", "뷁", "abc", "뷁♥"):
-        ids = run(to_ids, (text, "abc"), ["text", "letters"])
-        if run(to_text, (ids, "abc"), ["ids", "letters"]) != text:
+        ids = run(to_ids, (text, "abc"), ["text", "characters"])
+        if run(to_text, (ids, "abc"), ["ids", "characters"]) != text:
             raise Wrong(message("does-not-come-back", text=text))
     return message("text-comes-back")
 

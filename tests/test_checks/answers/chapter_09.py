@@ -344,20 +344,26 @@ BANK = {
     "09.3": Bank(
         wrong=[
             swap(
-                "ids += [4 + byte for byte in letter.encode()]",
-                "ids.append(260 + letters.find(letter))",
+                "ids += [4 + byte for byte in character.encode()]",
+                "ids.append(260 + characters.find(character))",
                 cause="place-of-unknown-is-minus-one",
             ),
             swap("    ids = []", "    ids = [1]", cause="special-ids-added"),
-            swap("for letter in text:", "for letter in text.lower():", cause="capitals-are-lost"),
-            swap("for letter in text:", "for letter in text.strip():", cause="spaces-are-lost"),
+            swap(
+                "for character in text:",
+                "for character in text.lower():",
+                cause="capitals-are-lost",
+            ),
+            swap(
+                "for character in text:", "for character in text.strip():", cause="spaces-are-lost"
+            ),
             swap(
                 "return spelled.decode()",
                 "return spelled.decode().strip()",
                 cause="spaces-are-lost",
             ),
             swap(
-                "ids += [4 + byte for byte in letter.encode()]",
+                "ids += [4 + byte for byte in character.encode()]",
                 "ids.append(3)",
                 cause="unknown-is-3",
             ),
@@ -366,44 +372,46 @@ BANK = {
             swap("ids.append(260 +", "ids.append(256 +", cause="letters-from-256"),
             swap("ids.append(260 +", "ids.append(261 +", cause="letters-from-261"),
             swap(
-                "ids += [4 + byte for byte in letter.encode()]",
-                "ids.append(4 + ord(letter))",
+                "ids += [4 + byte for byte in character.encode()]",
+                "ids.append(4 + ord(character))",
                 cause="numbers-of-letters",
             ),
             swap(
-                "ids += [4 + byte for byte in letter.encode()]",
-                "ids.append([4 + byte for byte in letter.encode()])",
+                "ids += [4 + byte for byte in character.encode()]",
+                "ids.append([4 + byte for byte in character.encode()])",
                 cause="bytes-in-lists",
             ),
-            swap("letter.encode()]", "letter.encode()[:1]]", cause="first-byte-only"),
-            swap("letter.encode()]", "reversed(letter.encode())]", cause="bytes-from-behind"),
-            swap("letter.encode()]", "letter.encode('utf-16-be')]", cause="bytes-of-utf-16"),
-            swap("if letter in letters:", "if not letters:", cause="everything-in-bytes"),
-            swap("ids += [4 + byte for byte in letter.encode()]", "pass", cause="unknown-left-out"),
+            swap("character.encode()]", "character.encode()[:1]]", cause="first-byte-only"),
+            swap("character.encode()]", "reversed(character.encode())]", cause="bytes-from-behind"),
+            swap("character.encode()]", "character.encode('utf-16-be')]", cause="bytes-of-utf-16"),
+            swap("if character in characters:", "if not characters:", cause="everything-in-bytes"),
             swap(
-                "[4 + byte for byte in letter.encode()]",
-                "[260 + len(letters) + byte for byte in letter.encode()]",
+                "ids += [4 + byte for byte in character.encode()]", "pass", cause="unknown-left-out"
+            ),
+            swap(
+                "[4 + byte for byte in character.encode()]",
+                "[260 + len(characters) + byte for byte in character.encode()]",
                 cause="bytes-behind-letters",
             ),
             code(
                 """
-                def to_text(ids, letters):
-                    return "".join(chr(i - 4) if i < 260 else letters[i - 260] for i in ids)
+                def to_text(ids, characters):
+                    return "".join(chr(i - 4) if i < 260 else characters[i - 260] for i in ids)
                 """,
                 cause="bytes-are-no-letters",
             ),
             code(
                 """
-                def to_text(ids, letters):
-                    return "".join(chr(i) if i < 260 else letters[i - 260] for i in ids)
+                def to_text(ids, characters):
+                    return "".join(chr(i) if i < 260 else characters[i - 260] for i in ids)
                 """,
                 cause="bytes-not-shifted-back",
             ),
             code(
                 """
-                def to_text(ids, letters):
+                def to_text(ids, characters):
                     return "".join(
-                        bytes([i - 4]).decode(errors="replace") if i < 260 else letters[i - 260]
+                        bytes([i - 4]).decode(errors="replace") if i < 260 else characters[i - 260]
                         for i in ids
                     )
                 """,
@@ -411,9 +419,9 @@ BANK = {
             ),
             code(
                 """
-                def to_text(ids, letters):
+                def to_text(ids, characters):
                     return "".join(
-                        bytes([i - 4]).decode(errors="ignore") if i < 260 else letters[i - 260]
+                        bytes([i - 4]).decode(errors="ignore") if i < 260 else characters[i - 260]
                         for i in ids
                     )
                 """,
@@ -421,28 +429,28 @@ BANK = {
             ),
             code(
                 """
-                def to_text(ids, letters):
-                    return "".join(letters[i - 260] for i in ids if i >= 260)
+                def to_text(ids, characters):
+                    return "".join(characters[i - 260] for i in ids if i >= 260)
                 """,
                 cause="bytes-left-out",
             ),
             code(
                 """
-                def to_text(ids, letters):
-                    known = "".join(letters[i - 260] for i in ids if i >= 260)
+                def to_text(ids, characters):
+                    known = "".join(characters[i - 260] for i in ids if i >= 260)
                     return known + bytes(i - 4 for i in ids if i < 260).decode()
                 """,
                 cause="bytes-decoded-last",
             ),
             code(
                 """
-                def to_text(ids, letters):
+                def to_text(ids, characters):
                     text, spelled = "", b""
                     for one in ids:
                         if one < 260:
                             spelled += bytes([one - 4])
                         else:
-                            text += spelled.decode() + letters[one - 260]
+                            text += spelled.decode() + characters[one - 260]
                             spelled = b""
                     return text
                 """,
@@ -454,9 +462,9 @@ BANK = {
             swap("return spelled.decode()", "return spelled", cause="is-another-kind bytes"),
             code(
                 """
-                def to_text(ids, letters):
+                def to_text(ids, characters):
                     return "".join(
-                        bytes([i - 4]).decode() if i < 260 else letters[i - 260] for i in ids
+                        bytes([i - 4]).decode() if i < 260 else characters[i - 260] for i in ids
                     )
                 """,
                 cause="bytes-decoded-alone",
@@ -465,37 +473,37 @@ BANK = {
         right=[
             code(
                 """
-                def to_ids(text, letters):
-                    place = {letter: 260 + i for i, letter in enumerate(letters)}
+                def to_ids(text, characters):
+                    place = {character: 260 + i for i, character in enumerate(characters)}
                     return [
                         one
-                        for letter in text
+                        for character in text
                         for one in (
-                            [place[letter]]
-                            if letter in place
-                            else [b + 4 for b in bytearray(letter, "utf-8")]
+                            [place[character]]
+                            if character in place
+                            else [b + 4 for b in bytearray(character, "utf-8")]
                         )
                     ]
                 """
             ),
             code(
                 """
-                def to_text(ids, letters):
+                def to_text(ids, characters):
                     text, spelled = "", []
                     for one in ids:
                         if one < 260:
                             spelled.append(one - 4)
                         else:
-                            text += bytes(spelled).decode() + letters[one - 260]
+                            text += bytes(spelled).decode() + characters[one - 260]
                             spelled = []
                     return text + bytes(spelled).decode()
                 """
             ),
         ],
         equivalent={
-            "spelled += bytes([one - 4]) if one < 260 else letters[one - 260].encode() => "
-            "spelled += bytes([one - 4]) if one < 259 else letters[one - 260].encode()": "259 is "
-            "the byte 255, which UTF-8 never uses",
+            "spelled += bytes([one - 4]) if one < 260 else characters[one - 260].encode() => "
+            "spelled += bytes([one - 4]) if one < 259 else characters[one - 260].encode()": "259 "
+            "is the byte 255, which UTF-8 never uses",
         },
     ),
     "09.4": Bank(
