@@ -3,11 +3,11 @@
 from exercise_bank import Bank, code, swap
 
 
-def places(body, cause=""):
-    """`places` as one expression, of `real`, ones and zeros for the ids."""
+def position_ids(body, cause=""):
+    """`position_ids` as one expression, of `real`, ones and zeros for the ids."""
     return code(
         f"""
-        def places(ids):
+        def position_ids(ids):
             real = (ids != 0).long()
             return {body}
         """,
@@ -46,10 +46,10 @@ def pad_left(row, cause=""):
 
 
 def mean(body, cause=""):
-    """`mean_of_words` as one expression, of tokens and `real` (b, n, 1)."""
+    """`mean_pooling` as one expression, of tokens and `real` (b, n, 1)."""
     return code(
         f"""
-        def mean_of_words(tokens, ids):
+        def mean_pooling(tokens, ids):
             real = (ids != 0)[:, :, None].to(tokens.dtype)
             return {body}
         """,
@@ -145,6 +145,31 @@ BANK = {
                     return list(word)
                 """,
                 cause="only-letters",
+            ),
+            longest(first="word.lower()", cause="capitals-are-lost"),
+            code(
+                """
+                def longest_first(word, vocabulary):
+                    pieces, start = [], 0
+                    while start < len(word):
+                        end = start + 1
+                        while end < len(word) and word[start : end + 1] in vocabulary:
+                            end += 1
+                        pieces.append(word[start:end])
+                        start = end
+                    return pieces
+                """,
+                cause="stops-growing-too-soon",
+            ),
+            code(
+                """
+                right = longest_first
+
+                def longest_first(word, vocabulary):
+                    pieces = right(word, vocabulary)
+                    return pieces if set(pieces) <= vocabulary else ["[UNK]"]
+                """,
+                cause="word-given-up",
             ),
             code(
                 """
@@ -319,20 +344,26 @@ BANK = {
     "09.3": Bank(
         wrong=[
             swap(
-                "ids += [4 + byte for byte in letter.encode()]",
-                "ids.append(260 + letters.find(letter))",
+                "ids += [4 + byte for byte in character.encode()]",
+                "ids.append(260 + characters.find(character))",
                 cause="place-of-unknown-is-minus-one",
             ),
             swap("    ids = []", "    ids = [1]", cause="special-ids-added"),
-            swap("for letter in text:", "for letter in text.lower():", cause="capitals-are-lost"),
-            swap("for letter in text:", "for letter in text.strip():", cause="spaces-are-lost"),
+            swap(
+                "for character in text:",
+                "for character in text.lower():",
+                cause="capitals-are-lost",
+            ),
+            swap(
+                "for character in text:", "for character in text.strip():", cause="spaces-are-lost"
+            ),
             swap(
                 "return spelled.decode()",
                 "return spelled.decode().strip()",
                 cause="spaces-are-lost",
             ),
             swap(
-                "ids += [4 + byte for byte in letter.encode()]",
+                "ids += [4 + byte for byte in character.encode()]",
                 "ids.append(3)",
                 cause="unknown-is-3",
             ),
@@ -341,44 +372,46 @@ BANK = {
             swap("ids.append(260 +", "ids.append(256 +", cause="letters-from-256"),
             swap("ids.append(260 +", "ids.append(261 +", cause="letters-from-261"),
             swap(
-                "ids += [4 + byte for byte in letter.encode()]",
-                "ids.append(4 + ord(letter))",
+                "ids += [4 + byte for byte in character.encode()]",
+                "ids.append(4 + ord(character))",
                 cause="numbers-of-letters",
             ),
             swap(
-                "ids += [4 + byte for byte in letter.encode()]",
-                "ids.append([4 + byte for byte in letter.encode()])",
+                "ids += [4 + byte for byte in character.encode()]",
+                "ids.append([4 + byte for byte in character.encode()])",
                 cause="bytes-in-lists",
             ),
-            swap("letter.encode()]", "letter.encode()[:1]]", cause="first-byte-only"),
-            swap("letter.encode()]", "reversed(letter.encode())]", cause="bytes-from-behind"),
-            swap("letter.encode()]", "letter.encode('utf-16-be')]", cause="bytes-of-utf-16"),
-            swap("if letter in letters:", "if not letters:", cause="everything-in-bytes"),
-            swap("ids += [4 + byte for byte in letter.encode()]", "pass", cause="unknown-left-out"),
+            swap("character.encode()]", "character.encode()[:1]]", cause="first-byte-only"),
+            swap("character.encode()]", "reversed(character.encode())]", cause="bytes-from-behind"),
+            swap("character.encode()]", "character.encode('utf-16-be')]", cause="bytes-of-utf-16"),
+            swap("if character in characters:", "if not characters:", cause="everything-in-bytes"),
             swap(
-                "[4 + byte for byte in letter.encode()]",
-                "[260 + len(letters) + byte for byte in letter.encode()]",
+                "ids += [4 + byte for byte in character.encode()]", "pass", cause="unknown-left-out"
+            ),
+            swap(
+                "[4 + byte for byte in character.encode()]",
+                "[260 + len(characters) + byte for byte in character.encode()]",
                 cause="bytes-behind-letters",
             ),
             code(
                 """
-                def to_text(ids, letters):
-                    return "".join(chr(i - 4) if i < 260 else letters[i - 260] for i in ids)
+                def to_text(ids, characters):
+                    return "".join(chr(i - 4) if i < 260 else characters[i - 260] for i in ids)
                 """,
                 cause="bytes-are-no-letters",
             ),
             code(
                 """
-                def to_text(ids, letters):
-                    return "".join(chr(i) if i < 260 else letters[i - 260] for i in ids)
+                def to_text(ids, characters):
+                    return "".join(chr(i) if i < 260 else characters[i - 260] for i in ids)
                 """,
                 cause="bytes-not-shifted-back",
             ),
             code(
                 """
-                def to_text(ids, letters):
+                def to_text(ids, characters):
                     return "".join(
-                        bytes([i - 4]).decode(errors="replace") if i < 260 else letters[i - 260]
+                        bytes([i - 4]).decode(errors="replace") if i < 260 else characters[i - 260]
                         for i in ids
                     )
                 """,
@@ -386,28 +419,38 @@ BANK = {
             ),
             code(
                 """
-                def to_text(ids, letters):
-                    return "".join(letters[i - 260] for i in ids if i >= 260)
+                def to_text(ids, characters):
+                    return "".join(
+                        bytes([i - 4]).decode(errors="ignore") if i < 260 else characters[i - 260]
+                        for i in ids
+                    )
+                """,
+                cause="bytes-decoded-alone",
+            ),
+            code(
+                """
+                def to_text(ids, characters):
+                    return "".join(characters[i - 260] for i in ids if i >= 260)
                 """,
                 cause="bytes-left-out",
             ),
             code(
                 """
-                def to_text(ids, letters):
-                    known = "".join(letters[i - 260] for i in ids if i >= 260)
+                def to_text(ids, characters):
+                    known = "".join(characters[i - 260] for i in ids if i >= 260)
                     return known + bytes(i - 4 for i in ids if i < 260).decode()
                 """,
                 cause="bytes-decoded-last",
             ),
             code(
                 """
-                def to_text(ids, letters):
+                def to_text(ids, characters):
                     text, spelled = "", b""
                     for one in ids:
                         if one < 260:
                             spelled += bytes([one - 4])
                         else:
-                            text += spelled.decode() + letters[one - 260]
+                            text += spelled.decode() + characters[one - 260]
                             spelled = b""
                     return text
                 """,
@@ -419,48 +462,48 @@ BANK = {
             swap("return spelled.decode()", "return spelled", cause="is-another-kind bytes"),
             code(
                 """
-                def to_text(ids, letters):
+                def to_text(ids, characters):
                     return "".join(
-                        bytes([i - 4]).decode() if i < 260 else letters[i - 260] for i in ids
+                        bytes([i - 4]).decode() if i < 260 else characters[i - 260] for i in ids
                     )
                 """,
-                cause="raises UnicodeDecodeError",
+                cause="bytes-decoded-alone",
             ),
         ],
         right=[
             code(
                 """
-                def to_ids(text, letters):
-                    place = {letter: 260 + i for i, letter in enumerate(letters)}
+                def to_ids(text, characters):
+                    place = {character: 260 + i for i, character in enumerate(characters)}
                     return [
                         one
-                        for letter in text
+                        for character in text
                         for one in (
-                            [place[letter]]
-                            if letter in place
-                            else [b + 4 for b in bytearray(letter, "utf-8")]
+                            [place[character]]
+                            if character in place
+                            else [b + 4 for b in bytearray(character, "utf-8")]
                         )
                     ]
                 """
             ),
             code(
                 """
-                def to_text(ids, letters):
+                def to_text(ids, characters):
                     text, spelled = "", []
                     for one in ids:
                         if one < 260:
                             spelled.append(one - 4)
                         else:
-                            text += bytes(spelled).decode() + letters[one - 260]
+                            text += bytes(spelled).decode() + characters[one - 260]
                             spelled = []
                     return text + bytes(spelled).decode()
                 """
             ),
         ],
         equivalent={
-            "spelled += bytes([one - 4]) if one < 260 else letters[one - 260].encode() => "
-            "spelled += bytes([one - 4]) if one < 259 else letters[one - 260].encode()": "259 is "
-            "the byte 255, which UTF-8 never uses",
+            "spelled += bytes([one - 4]) if one < 260 else characters[one - 260].encode() => "
+            "spelled += bytes([one - 4]) if one < 259 else characters[one - 260].encode()": "259 "
+            "is the byte 255, which UTF-8 never uses",
         },
     ),
     "09.4": Bank(
@@ -476,28 +519,34 @@ BANK = {
                 "padded = pad_left\npad_left = lambda rows: padded(sorted(rows, key=len))",
                 cause="rows-sorted",
             ),
-            places(
+            position_ids(
                 "((ids > 3).long().cumsum(dim=1) - 1).clamp(min=0)", cause="small-ids-as-padding"
             ),
-            places("real.cumsum(dim=1)", cause="places-from-one"),
-            places("real.cumsum(dim=1) - 1", cause="padding-at-minus-one"),
-            places("torch.arange(ids.shape[1]).expand_as(ids)", cause="padding-counted-too"),
-            places(
+            position_ids("real.cumsum(dim=1)", cause="places-from-one"),
+            position_ids("real.cumsum(dim=1) - 1", cause="padding-at-minus-one"),
+            position_ids("torch.arange(ids.shape[1]).expand_as(ids)", cause="padding-counted-too"),
+            position_ids("torch.arange(ids.shape[1]) * real", cause="padding-counted-too"),
+            position_ids("(real.cumsum(1) - 1).masked_fill(ids == 0, 1)", cause="padding-at-one"),
+            position_ids(
                 "(real.flip(1).cumsum(dim=1).flip(1) - 1).clamp(min=0)",
                 cause="places-from-behind",
             ),
-            places("(real.cumsum(dim=0) - 1).clamp(min=0)", cause="places-counted-across-rows"),
-            places("(ids.cumsum(dim=1) - 1).clamp(min=0)", cause="ids-added-up"),
-            places("real", cause="only-real-or-not"),
-            places(
+            position_ids(
+                "(real.cumsum(dim=0) - 1).clamp(min=0)", cause="places-counted-across-rows"
+            ),
+            position_ids("(ids.cumsum(dim=1) - 1).clamp(min=0)", cause="ids-added-up"),
+            position_ids("real", cause="only-real-or-not"),
+            position_ids(
                 "torch.arange(ids.shape[1]) - (ids == 0).sum(dim=1, keepdim=True)",
                 cause="places-minus-padding-by-hand",
             ),
-            places("((1 - real).cumsum(dim=1) - 1).clamp(min=0)", cause="places-count-the-padding"),
-            places("((real.cumsum(dim=1) - 1) * real).float()", cause="dtype-differs"),
+            position_ids(
+                "((1 - real).cumsum(dim=1) - 1).clamp(min=0)", cause="places-count-the-padding"
+            ),
+            position_ids("((real.cumsum(dim=1) - 1) * real).float()", cause="dtype-differs"),
             code(
                 """
-                def places(ids):
+                def position_ids(ids):
                     result = torch.zeros_like(ids)
                     for row in range(len(ids)):
                         first = int((ids[row] == 0).sum())
@@ -517,8 +566,10 @@ BANK = {
                     return result
                 """
             ),
-            places("(real.cumsum(dim=1) - 1).clamp(min=0)"),
-            places("(torch.arange(ids.shape[1]) - (ids == 0).sum(1, keepdim=True)).clamp(min=0)"),
+            position_ids("(real.cumsum(dim=1) - 1).clamp(min=0)"),
+            position_ids(
+                "(torch.arange(ids.shape[1]) - (ids == 0).sum(1, keepdim=True)).clamp(min=0)"
+            ),
         ],
         equivalent={
             "real = (ids != 0).long() => real = (ids != 0)": "True is added up as 1",
@@ -526,10 +577,10 @@ BANK = {
     ),
     "09.5": Bank(
         wrong=[
-            code("mean_of_words = sick_mean", cause="padding-still-counted"),
+            code("mean_pooling = buggy_mean", cause="padding-still-counted"),
             code(
                 """
-                def mean_of_words(tokens, ids):
+                def mean_pooling(tokens, ids):
                     real = (ids > 3)[:, :, None].to(tokens.dtype)
                     return (tokens * real).sum(dim=1) / real.sum(dim=1).clamp(min=1)
                 """,
@@ -573,19 +624,19 @@ BANK = {
         right=[
             code(
                 """
-                def mean_of_words(tokens, ids):
+                def mean_pooling(tokens, ids):
                     return torch.stack([t[i != 0].mean(dim=0) for t, i in zip(tokens, ids)])
                 """
             ),
             code(
                 """
-                def mean_of_words(tokens, ids):
+                def mean_pooling(tokens, ids):
                     return tokens.masked_fill((ids == 0)[..., None], torch.nan).nanmean(dim=1)
                 """
             ),
             code(
                 """
-                def mean_of_words(tokens, ids):
+                def mean_pooling(tokens, ids):
                     real = (ids != 0).to(tokens.dtype)
                     weights = real / real.sum(dim=1, keepdim=True)
                     return torch.einsum("bn,bne->be", weights, tokens)
@@ -633,6 +684,11 @@ BANK = {
             grid(
                 "sinusoidal_positions(rows, e)[:, : e // 2].repeat_interleave(columns, dim=0)",
                 "sinusoidal_positions(columns, e)[:, e // 2 :].repeat(rows, 1)",
+                cause="half-of-wide-codes",
+            ),
+            grid(
+                "sinusoidal_positions(rows, e)[:, : e // 2].repeat_interleave(columns, dim=0)",
+                "sinusoidal_positions(columns, e)[:, : e // 2].repeat(rows, 1)",
                 cause="half-of-wide-codes",
             ),
             grid(
@@ -765,6 +821,18 @@ BANK = {
             swap("= steps / 10_000", "= 1 / 10_000", cause="always-one-step"),
             swap("= steps / 10_000", "= (steps + 1) / 10_000", cause="one-step-too-many"),
             swap("matrix.float()", "matrix", cause="dtype-differs"),
+            code(
+                """
+                def shift_matrix(e, steps):
+                    p = torch.arange(20_100, dtype=torch.float64)[:, None]
+                    angles = p / 10_000 ** (torch.arange(0, e, 2) / e)
+                    codes = torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)
+                    here, there = codes[50:-50], codes[50 + steps : len(codes) - 50 + steps]
+                    return torch.linalg.lstsq(here, there).solution.float()
+                """,
+                cause="matrix-is-fitted",
+            ),
+            swap("steps / 10_000", "max(steps, 0) / 10_000", cause="negative-steps-do-nothing"),
             code(
                 """
                 def shift_matrix(e, steps):
