@@ -1,7 +1,7 @@
 """A chapter states honest minutes; its sections can be skipped where it says so, and run again.
 
-A section for another day is one whose heading cell carries the tag "another-day". The rest of the
-chapter is its core path.
+A section, or a part of one under a heading of level 3, is for another day if the cell of its
+heading carries the tag "another-day". The rest of the chapter is its core path.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ TIMES = json.loads((ROOT / "resources" / "times.json").read_text(encoding="utf-8
 
 @dataclass
 class Section:
-    """The cells from one heading of level 2 to the next; the first section has the title."""
+    """The cells from one heading to the next; the first section has the title."""
 
     title: str
     another_day: bool = False
@@ -50,14 +50,18 @@ class Section:
         return WORD * len(text.split()) + code
 
 
-def sections(chapter: Chapter) -> list[Section]:
+def sections(chapter: Chapter, deepest: int = 2) -> list[Section]:
+    """Cut a chapter at its headings of level 2, or also at those of level 3."""
     found = [Section("")]
+    whole = False  # whether the section of level 2 is for another day
     for cell in chapter.cells:
-        titles = []
-        if cell["cell_type"] == "markdown":
-            titles = [title for level, title in headings(source(cell)) if level == 2]
-        if titles:
-            found.append(Section(titles[0], ANOTHER_DAY in tags(cell)))
+        inner = headings(source(cell)) if cell["cell_type"] == "markdown" else []
+        inner = [(level, title) for level, title in inner if 2 <= level <= deepest]
+        if inner:
+            level, title = inner[0]
+            another_day = ANOTHER_DAY in tags(cell)
+            whole = another_day if level == 2 else whole
+            found.append(Section(title, another_day or whole))
         found[-1].cells.append(cell)
     return found
 
@@ -68,11 +72,12 @@ def rounded(minutes: float) -> int:
 
 def minutes(chapter: Chapter) -> list[str]:
     """The top states the minutes of the core path, at most an hour, and of the rest."""
-    core = sum(section.minutes for section in sections(chapter) if not section.another_day)
+    parts = sections(chapter, deepest=3)
+    core = sum(part.minutes for part in parts if not part.another_day)
     core += TIMES.get(f"{chapter.number:02}", {"chapter": 0})["chapter"] / 60
-    rest = sum(section.minutes for section in sections(chapter) if section.another_day)
+    rest = sum(part.minutes for part in parts if part.another_day)
     top = chapter.markdown[0]
-    stated = re.search(r"\*\*About (\d+) minutes\*\*", top)
+    stated = re.search(r"\*\*About (\d+) minutes\.?\*\*", top)
     more = re.search(r"about (\d+) more", top)
     complaints = []
     if not stated or int(stated[1]) != rounded(core):
@@ -90,9 +95,9 @@ def minutes(chapter: Chapter) -> list[str]:
 def marked(chapter: Chapter) -> list[str]:
     """A section for another day says so, in its text and in its tag."""
     complaints = []
-    for section in sections(chapter)[1:]:
+    for section in sections(chapter, deepest=3)[1:]:
         said = "For another day" in source(section.cells[0])
-        if said != section.another_day:
+        if said != (ANOTHER_DAY in tags(section.cells[0])):
             complaints.append(
                 f"{section.title!r}: its heading must have both the tag {ANOTHER_DAY} and the "
                 "words *For another day*, got one of them. Add the other."
@@ -174,15 +179,16 @@ class Names(ast.NodeVisitor):
 
 def skippable(chapter: Chapter) -> list[str]:
     """The core path reads no name that only a section for another day binds."""
+    parts = sections(chapter, deepest=3)
     waiting = {
         name
-        for section in sections(chapter)
+        for section in parts
         if section.another_day
         for cell in section.code
         for name in Names(cell).bound
     }
     complaints, there = [], set()
-    for section in sections(chapter):
+    for section in parts:
         if section.another_day:
             continue
         for cell in section.code:
@@ -260,6 +266,7 @@ def test_a_right_chapter_passes() -> None:
         (marked, [TOP, text("## 1. First", ANOTHER_DAY)]),
         (marked, [TOP, text("## 1. First\n\n*For another day.*")]),
         (skippable, [*WAITS, text("## 3. Last"), code("print(y)")]),
+        (skippable, [*WAITS, text("### Part"), code("z = 1"), text("## 3. Last"), code("z")]),
         (skippable, [*WAITS, text("## 3. Last"), code("y = y + 1")]),
         (skippable, [*WAITS, text("## 3. Last"), code("print([y for _ in range(3)])")]),
         (runs_again, [*FIRST, text("## 2. Next"), code("x + 1"), text("## 3."), code("x = 2")]),
