@@ -286,7 +286,7 @@ TARGETS = some_targets(2, 3, 1)
             lambda: hungarian_match(
                 SCORES, BOXES, [TARGETS[0], TARGETS[1], Targets(torch.tensor([K]), BOXES[0, :1])]
             ),
-            "labels must be classes from 0 to 3, got labels=[4]",
+            "labels must lie between 0 and 3, got 4",
         ),
         (
             lambda: hungarian_match(

@@ -130,7 +130,7 @@ def test_as_long_as_the_positions_reach():
     assert generate(model, some_ids(2, 1), 12, seed=0).shape == (2, 13)
     for cache in (True, False):
         text = error_of(lambda cache=cache: generate(model, some_ids(2, 4), 10, cache=cache))
-        assert "positions for 12 tokens" in text and "write 9 steps" in text
+        assert "positions for 12 tokens" in text and "generate 9 steps" in text
     assert "positions for 12" in error_of(lambda: generate(model, some_ids(2, 14), 1))
 
 
@@ -139,7 +139,7 @@ def test_as_long_as_the_positions_reach():
     [
         (lambda: generate(small(), some_ids(), 0), "generate: steps must be"),
         (lambda: generate(small(), some_ids()[0], 2), "generate: ids must have shape (b, n)"),
-        (lambda: generate(small(), some_ids()[:, :0], 2), "needs a beginning"),
+        (lambda: generate(small(), some_ids()[:, :0], 2), "there must be a prompt"),
         (lambda: generate(small(causal=False), some_ids(), 2), "fills blanks"),
         (lambda: generate(small(), some_ids(), 2, temperature=-1), "temperature must be"),
         (lambda: generate(small(), some_ids(), 2, temperature=float("nan")), "temperature must be"),
@@ -215,7 +215,7 @@ def test_a_cache_of_another_batch_is_refused():
     cache, layer = KeyValueCache(), nn.Identity()
     cache.update(layer, *2 * [torch.zeros(2, 3, 4, 5)])
     text = error_of(lambda: cache.update(layer, *2 * [torch.zeros(1, 3, 1, 5)]))
-    assert "(1, 3, 5) after (2, 3, 5)" in text
+    assert "(1, 3, 5, torch.float32) after (2, 3, 5, torch.float32)" in text
     assert cache.length == 4
 
 
@@ -438,9 +438,9 @@ def test_bytes_are_those_of_keys_and_values():
         (lambda cache: cache.crop(5), "from 0 to 4, got length=5"),
         (lambda cache: cache.crop(-1), "from 0 to 4, got length=-1"),
         (lambda cache: cache.crop(2.0), "got length=2.0"),
-        (lambda cache: cache.reorder(torch.tensor([3])), "from 0 to 2, got [3]"),
-        (lambda cache: cache.reorder(torch.tensor([-1])), "from 0 to 2, got [-1]"),
-        (lambda cache: cache.reorder(torch.tensor([True, False, True])), "of torch.bool"),
+        (lambda cache: cache.reorder(torch.tensor([3])), "between 0 and 2, got 3"),
+        (lambda cache: cache.reorder(torch.tensor([-1])), "between 0 and 2, got -1"),
+        (lambda cache: cache.reorder(torch.tensor([True, False, True])), "got torch.bool"),
         (lambda cache: cache.reorder(torch.tensor(1)), "rows must have shape (w)"),
     ],
 )
@@ -661,9 +661,10 @@ def test_no_gradient_is_kept():
         ({"width": 0}, "width must be an integer of at least 1, got width=0"),
         ({"max_length": 0}, "max_length must be an integer of at least 1, got max_length=0"),
         ({"length_penalty": -1.0}, "got length_penalty=-1.0"),
+        ({"length_penalty": 400}, "a number in [0, 10], got length_penalty=400"),
         ({"length_penalty": math.nan}, "got length_penalty=nan"),
         ({"start_id": 4}, "start_id must be an integer from 0 to 3, got start_id=4"),
-        ({"end_id": -1}, "end_id must be an integer from 0 to 3, got end_id=-1"),
+        ({"end_id": -1}, "end_id must be an integer of at least 0, got end_id=-1"),
         ({"next_scores": lambda ids: torch.zeros(len(ids), 2, 4)}, "Take the last position"),
         ({"next_scores": lambda ids: torch.zeros(9, 4)}, "got (9, 4) for ids (1, 1)"),
         ({"next_scores": lambda ids: torch.ones(len(ids), 4)}, "Apply log_softmax(dim=-1)"),

@@ -387,7 +387,7 @@ def test_half_precision_and_state_dict():
         (lambda: GroupedQueryAttention(12, 2, 1, head_dim=0), "head_dim must be an integer"),
         (
             lambda: GroupedQueryAttention(12, 2, 1, rope_theta=0),
-            "rope_theta must be greater than 0",
+            "rope_theta must be a number in (0, inf)",
         ),
         (lambda: GroupedQueryAttention(12, 2, 0), "num_kv_heads must be an integer"),
         (lambda: ModernBlock(0, 2, 1, 8), "ModernBlock: embed_dim must be"),
