@@ -123,6 +123,7 @@ def average_precision(
     Raises: ValueError for no objects, or pictures, predictions or a threshold that do not fit.
     Source: Lin et al. 2014 (COCO) and its evaluation code; chapter 17.
     """
+    found, targets = [Found(*one) for one in found], [Targets(*one) for one in targets]
     if len(found) != len(targets) or not sum(len(target.labels) for target in targets):
         raise ValueError(
             "average_precision: there must be a Found for each picture, and at least one object, "
@@ -130,7 +131,6 @@ def average_precision(
             f"{sum(len(target.labels) for target in targets)} objects. Call detections on them all."
         )
     check_real("average_precision", "(0, 1]", "Pass 0.5 for AP50.", threshold=threshold)
-    found = [Found(*one) for one in found]
     for n, (labels, boxes, score) in enumerate(found):
         check_ids("average_precision", "labels", labels, 2**31, "They are classes.")
         lengths = len(labels), len(boxes), len(score)

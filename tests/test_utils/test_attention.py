@@ -578,3 +578,17 @@ def test_one_sequence_gets_its_fix():
     tokens = x[0]
     assert "tokens[None]" in error_of(lambda: layer(tokens))
     torch.testing.assert_close(layer(tokens[None]), layer(x)[:1], **CLOSE)
+
+
+def test_the_second_derivative_is_in_the_recorded_run():
+    layer, x, _ = layer_and_inputs()
+    x = x.requires_grad_()
+
+    def curved():
+        (slope,) = torch.autograd.grad(layer(x).square().sum(), x, create_graph=True)
+        return torch.autograd.grad(slope.square().sum(), x)[0]
+
+    with pytest.raises(RuntimeError, match="derivative"):
+        curved()
+    with record_attention(layer, gradients=True):
+        assert curved().isfinite().all() and curved().abs().max() > 0
