@@ -30,7 +30,7 @@ import torch.nn.functional as F
 from einops import rearrange
 from torch import Tensor, nn
 
-from utils.cache import Cache
+from utils.cache import KeyValueCache
 from utils.data import load_digits, load_grammar
 from utils.language_model import LanguageModel
 from utils.modern_decoder import GatedFeedForward, GroupedQueryAttention, ModernDecoder, RMSNorm
@@ -50,7 +50,7 @@ class StandingAttention(GroupedQueryAttention):
         x: Tensor,
         attn_mask: Tensor | None = None,
         positions: Tensor | None = None,
-        cache: Cache | None = None,
+        cache: KeyValueCache | None = None,
     ) -> Tensor:
         q = rearrange(self.q_proj(x), "b n (h d) -> b h n d", h=self.num_heads)
         k = rearrange(self.k_proj(x), "b n (g d) -> b g n d", g=self.num_kv_heads)

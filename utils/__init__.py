@@ -5,11 +5,9 @@ shapes, validation, text, positions, masking, cache, boxes, embedding, attention
 decoder, modern_decoder, vision_transformer, language_model, detection, training, generation, hub,
 data, draw, renamed.
 
-All of it, and every chapter, computes on one thread. The models are small, and threads that wait
-for each other cost more than they help: the measurement of chapter 06 took 3.5 s on one thread and
-17 to 52 s on two while the machine was busy. It also makes the numbers the same on every CPU: two
-threads add up in another order. If you want more threads, call `torch.set_num_threads` after the
-import.
+All of it, and every chapter, computes on one thread: threads that wait for each other cost small
+models more time than they save, and they add up in another order, so numbers would differ between
+CPUs. If you want more threads, call `torch.set_num_threads` after the import.
 """
 
 import torch

@@ -8,9 +8,9 @@ import torch.nn.functional as F
 from einops import einsum, rearrange
 from torch import Tensor, nn
 
-from utils.cache import Cache
+from utils.cache import KeyValueCache
 from utils.masking import Mask
-from utils.validation import check_fraction, check_mask, check_multiple, check_positive, check_shape
+from utils.validation import check_mask, check_multiple, check_positive, check_real, check_shape
 
 
 def scaled_dot_product_attention(
@@ -59,7 +59,8 @@ def scaled_dot_product_attention(
         weights = scores.softmax(dim=-1)
     else:
         check_mask("scaled_dot_product_attention", attn_mask, tuple(scores.shape))
-        # softmax of a fully masked row is NaN: it stays unmasked and is set to 0 afterwards
+        # softmax of a fully masked row is NaN: it stays unmasked and is set to 0 afterwards. With
+        # torch.finfo.min for -inf, as is often read, such a row would attend to all hidden keys
         masked = ~attn_mask.any(dim=-1, keepdim=True)
         weights = scores.masked_fill(~(attn_mask | masked), -torch.inf).softmax(dim=-1)
         weights = weights.masked_fill(masked, 0.0)
@@ -69,8 +70,9 @@ def scaled_dot_product_attention(
 class MultiHeadAttention(nn.Module):
     """Let every token attend to all tokens, in several heads with weights of their own.
 
-    It runs PyTorch's fused kernel, which never holds the (i, j) weights; inside
-    `record_attention` it runs `scaled_dot_product_attention` and keeps them.
+    It runs PyTorch's fused kernel, which never holds the (i, j) weights, and on the CPU has no
+    second derivative. Inside `record_attention` it runs `scaled_dot_product_attention`, which has
+    one, and keeps the weights.
 
     >>> MultiHeadAttention(embed_dim=8, num_heads=2)(torch.zeros(1, 5, 8)).shape
     torch.Size([1, 5, 8])
@@ -87,8 +89,7 @@ class MultiHeadAttention(nn.Module):
         cache      None, or a `KeyValueCache`: its tokens come first, so j is longer
         result     (b, i, e)
 
-    Raises: ValueError for heads that do not divide embed_dim, a dropout outside [0, 1), inputs of
-        another rank, width or batch, or a bad mask.
+    Raises: ValueError for bad sizes, or inputs and masks that do not fit them.
     Source: Vaswani et al. 2017, section 3.2.2; chapter 04, masks chapter 05, cache chapter 12.
     """
 
@@ -96,7 +97,7 @@ class MultiHeadAttention(nn.Module):
         super().__init__()
         check_positive("MultiHeadAttention", embed_dim=embed_dim, num_heads=num_heads)
         check_multiple("MultiHeadAttention", embed_dim=embed_dim, num_heads=num_heads)
-        check_fraction("MultiHeadAttention", dropout=dropout)
+        check_real("MultiHeadAttention", "[0, 1)", "Pass for example dropout=0.1.", dropout=dropout)
         self.embed_dim = embed_dim
         self.num_heads = num_heads
         self.dropout = dropout
@@ -111,10 +112,12 @@ class MultiHeadAttention(nn.Module):
         x: Tensor,
         context: Tensor | None = None,
         attn_mask: Mask = None,
-        cache: Cache | None = None,
+        cache: KeyValueCache | None = None,
     ) -> Tensor:
-        context = x if context is None else context
-        self._check(x, context)
+        context, e = x if context is None else context, self.embed_dim
+        fix = f"Tokens have shape (b, n, {e}); one sequence alone is tokens[None]."
+        check_shape("MultiHeadAttention", "x", x, "b i e", fix, e=e)
+        check_shape("MultiHeadAttention", "context", context, "b j e", fix, b=x.shape[0], e=e)
         q = rearrange(self.q_proj(x), "b i (h d) -> b h i d", h=self.num_heads)
         k = rearrange(self.k_proj(context), "b j (h d) -> b h j d", h=self.num_heads)
         v = rearrange(self.v_proj(context), "b j (h d) -> b h j d", h=self.num_heads)
@@ -130,13 +133,6 @@ class MultiHeadAttention(nn.Module):
             if self.training and self.dropout:
                 output = F.dropout(weights, self.dropout) @ v
         return self.out_proj(rearrange(output, "b h i d -> b i (h d)"))
-
-    def _check(self, x: Tensor, context: Tensor) -> None:
-        """Raise a `ValueError` unless tokens and context fit the layer and each other."""
-        fix = f"Tokens have shape (b, n, {self.embed_dim}); one sequence alone is tokens[None]."
-        sizes = {"e": self.embed_dim}
-        check_shape("MultiHeadAttention", "x", x, "b i e", fix, **sizes)
-        check_shape("MultiHeadAttention", "context", context, "b j e", fix, b=x.shape[0], **sizes)
 
 
 class AttentionMaps(list[Tensor]):

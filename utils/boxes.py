@@ -11,6 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from utils.validation import check_floating, check_ids, check_real
+
 
 class Targets(NamedTuple):
     """The objects of one picture, in any order.
@@ -66,7 +68,7 @@ def box_iou(first: Tensor, second: Tensor) -> Tensor:
         second  (..., 4)    broadcastable to the first
         result  (...)       from 0 to 1; 0 for two boxes without area
 
-    Raises: ValueError for a last axis that is not 4.
+    Raises: ValueError for a last axis that is not 4, or integers.
     Source: Jaccard 1912; chapter 17.
     """
     shared, covered, _ = _areas("box_iou", first, second)
@@ -78,12 +80,11 @@ def generalized_box_iou(first: Tensor, second: Tensor) -> Tensor:
 
     Boxes that do not overlap all have the IoU 0; their GIoU still depends on the distance.
 
-    Shape:
-        first   (..., 4)    center and size
-        second  (..., 4)    broadcastable to the first
-        result  (...)       from -1 to 1
+    Args:
+        first, second: see `box_iou`.
 
-    Raises: ValueError for a last axis that is not 4.
+    Shape: as `box_iou`; the result is from -1 to 1.
+    Raises: as `box_iou`.
     Source: Rezatofighi et al. 2019 (generalized IoU); chapter 17.
     """
     shared, covered, frame = _areas("generalized_box_iou", first, second)
@@ -115,25 +116,29 @@ def average_precision(
     class that no better one has taken reaches the threshold. At 0.5 this is called AP50.
 
     Args:
-        found: the predictions for each picture; up to 100, as in COCO.
+        found: the predictions for each picture; of each class the 100 with the largest score count.
         targets: the objects of each picture.
         threshold: the least IoU of a correct box.
 
-    Raises: ValueError for another number of pictures, no object at all, or a threshold outside 0 to
-        1.
+    Raises: ValueError for no objects, or pictures, predictions or a threshold that do not fit.
     Source: Lin et al. 2014 (COCO) and its evaluation code; chapter 17.
     """
+    found, targets = [Found(*one) for one in found], [Targets(*one) for one in targets]
     if len(found) != len(targets) or not sum(len(target.labels) for target in targets):
         raise ValueError(
             "average_precision: there must be a Found for each picture, and at least one object, "
             f"got {len(found)} found, {len(targets)} targets and "
             f"{sum(len(target.labels) for target in targets)} objects. Call detections on them all."
         )
-    if not 0 < threshold <= 1:
-        raise ValueError(
-            "average_precision: threshold must be an overlap above 0 and at most 1, "
-            f"got threshold={threshold}. Pass 0.5 for AP50."
-        )
+    check_real("average_precision", "(0, 1]", "Pass 0.5 for AP50.", threshold=threshold)
+    for n, (labels, boxes, score) in enumerate(found):
+        check_ids("average_precision", "labels", labels, 2**31, "They are classes.")
+        lengths = len(labels), len(boxes), len(score)
+        if len(set(lengths)) > 1 or score.isnan().any() or boxes.isnan().any():
+            raise ValueError(
+                "average_precision: each prediction must have a label, a box and a score, none "
+                f"NaN, got {lengths} of them in picture {n}. Take what detections returns."
+            )
     classes = torch.cat([target.labels for target in targets]).unique().tolist()
     return sum(_precision(found, targets, k, threshold) for k in classes) / len(classes)
 
@@ -145,7 +150,7 @@ def _precision(
     right, scores, objects = [], [], 0
     for said, true in zip(found, targets, strict=True):
         own, boxes = said.labels == label, true.boxes[true.labels == label]
-        order = said.score[own].argsort(descending=True, stable=True)
+        order = said.score[own].argsort(descending=True, stable=True)[:100]  # COCO's maxDets
         right.append(_hits(said.boxes[own][order], boxes, threshold))
         scores.append(said.score[own][order])
         objects += len(boxes)
@@ -177,3 +182,4 @@ def _check_boxes(where: str, name: str, boxes: Tensor) -> None:
             f"{where}: {name} must have 4 numbers in the last axis, x and y of the center, width "
             f"and height, got {name}.shape={tuple(boxes.shape)}. Stack them along the last axis."
         )
+    check_floating(where, name, boxes, "They are fractions of the picture.")

@@ -6,7 +6,7 @@ from utils.attention import MultiHeadAttention
 from utils.embedding import TokenEmbedding
 from utils.encoder import Encoder, FeedForward
 from utils.masking import Mask, causal_mask
-from utils.validation import check_mask, check_positive
+from utils.validation import check_mask, check_positive, check_real
 
 
 class DecoderBlock(nn.Module):
@@ -42,6 +42,7 @@ class DecoderBlock(nn.Module):
     ):
         super().__init__()
         check_positive("DecoderBlock", embed_dim=embed_dim)
+        check_real("DecoderBlock", "[0, inf)", "LayerNorm's is norm_eps=1e-5.", norm_eps=norm_eps)
         self.norm_first = norm_first
         self.norm1 = nn.LayerNorm(embed_dim, eps=norm_eps)
         self.attn = MultiHeadAttention(embed_dim, num_heads, dropout)
@@ -117,11 +118,9 @@ class Transformer(nn.Module):
     It is causal by itself; a mask of the target comes on top.
 
     Args:
-        source_size: number of different source tokens.
-        target_size: number of different target tokens, v.
+        source_size, target_size: number of different tokens; v is that of the target.
         embed_dim, num_heads, mlp_dim, norm_first, activation: see `DecoderBlock`.
-        num_encoder_layers: number of encoder blocks.
-        num_decoder_layers: number of decoder blocks.
+        num_encoder_layers, num_decoder_layers: number of blocks.
         max_length: largest number of tokens in a source or in a target.
         dropout: see `DecoderBlock`; also the fraction of the embeddings that training sets to 0.
         positions, scale: see `TokenEmbedding`.
@@ -134,8 +133,7 @@ class Transformer(nn.Module):
         memory       (b, j, e)     what `encode` returns
         result       (b, i, v)     logits; row t is for token t + 1
 
-    Raises: as `TokenEmbedding`, `Encoder` and `Decoder`; a source mask that differs between
-        queries.
+    Raises: as `TokenEmbedding` and `Decoder`; a source mask that differs between queries.
     Source: Vaswani et al. 2017; chapter 10.
     """
 

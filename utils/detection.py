@@ -12,7 +12,7 @@ from utils.boxes import Found, Targets, generalized_box_iou
 from utils.decoder import Decoder
 from utils.encoder import Encoder
 from utils.positions import sinusoidal_positions
-from utils.validation import Size, as_pair, check_positive, check_shape
+from utils.validation import Size, as_pair, check_ids, check_images, check_positive, check_shape
 
 STRIDE = 4  # the stem turns 4 x 4 pixels into one token
 
@@ -27,8 +27,7 @@ def grid_positions(gh: int, gw: int, embed_dim: int, base: float = 100.0) -> Ten
     """Return a code for each cell of a grid: half of it for the row, half for the column.
 
     Args:
-        gh: rows of the grid.
-        gw: columns of the grid.
+        gh, gw: rows and columns of the grid.
         embed_dim: width of a token, e; even.
         base: the longest wave is nearly 2π times as long; a grid needs no long ones.
 
@@ -58,8 +57,7 @@ class DetectionTransformer(nn.Module):
         num_classes: number of classes, k; the logit after the last one is for "no object".
         num_queries: number of object queries, i: no picture can have more objects found.
         embed_dim, num_heads, mlp_dim, dropout: see `DecoderBlock`.
-        num_encoder_layers: number of encoder blocks.
-        num_decoder_layers: number of decoder blocks, l.
+        num_encoder_layers, num_decoder_layers: number of blocks; l is that of the decoder.
 
     Shape:
         images   (b, c, H, W)
@@ -68,7 +66,7 @@ class DetectionTransformer(nn.Module):
         logits   (l, b, i, k + 1)               after each decoder block; the last one counts
         boxes    (l, b, i, 4)                   middle and size, from 0 to 1
 
-    Raises: as `Encoder` and `Decoder`; images that are no multiple of 4, or do not fit.
+    Raises: as `Encoder` and `Decoder`; images that are not a multiple of 4, or do not fit.
     Source: Carion et al. 2020 (DETR), sections 3.2 and A.4; chapter 17.
     """
 
@@ -120,7 +118,7 @@ class DetectionTransformer(nn.Module):
 
     def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
         memory = self.encode(images)
-        x = repeat(self.queries, "i e -> b i e", b=len(images))
+        x = self.queries.expand(images.shape[0], -1, -1)  # (b, i, e)
         layers = []
         for layer in self.decoder.layers:
             x = layer(x, memory)
@@ -130,9 +128,8 @@ class DetectionTransformer(nn.Module):
 
     def encode(self, images: Tensor) -> Tensor:
         """Return the encoded tokens (b, n, e) of images (b, c, H, W)."""
-        sizes = dict(zip("cHW", (self.in_channels, *self.image_size), strict=True))
         fix = "One image alone is images[None]."
-        check_shape("DetectionTransformer", "images", images, "b c H W", fix, **sizes)
+        check_images("DetectionTransformer", images, self.in_channels, self.image_size, fix)
         tokens = rearrange(self.stem(images), "b e gh gw -> b (gh gw) e")
         return self.encoder(tokens + self.positions)
 
@@ -152,14 +149,14 @@ def match_costs(
         boxes   (i, 4)
         result  (i, t)
 
-    Raises: ValueError for shapes that do not fit, or labels that are no class.
+    Raises: ValueError for shapes that do not fit, or labels that are not classes.
     Source: Carion et al. 2020, section 3.1; chapter 17.
     """
     _check_said("match_costs", logits, boxes, "i")
     _check_targets("match_costs", [target], logits.shape[-1] - 1)
     right = logits.softmax(dim=-1)[:, target.labels]  # (i, t)
-    distance = torch.cdist(boxes, target.boxes, p=1)
     shared = generalized_box_iou(boxes[:, None], target.boxes)
+    distance = (boxes[:, None] - target.boxes).abs().sum(dim=-1)
     return weights["distance"] * distance - weights["class"] * right - weights["giou"] * shared
 
 
@@ -182,29 +179,24 @@ def hungarian_match(
     Shape:
         logits  (b, i, k + 1)
         boxes   (b, i, 4)
-        result  for each picture the numbers of the matched queries, rising, and of their objects:
-            two (min(i, t),)
+        result  for each picture two (min(i, t),): the matched queries, rising, and their objects
 
-    Raises: ValueError for shapes that do not fit, labels that are no class, or costs that are not
-        finite.
+    Raises: ValueError for shapes that do not fit, labels that are not classes, or a NaN.
     Source: Carion et al. 2020, section 3.1; Kuhn 1955 (the Hungarian method); chapter 17.
     """
     _check_said("hungarian_match", logits, boxes, "b i")
     _check_targets("hungarian_match", targets, logits.shape[-1] - 1, len(logits))
-    # the costs of all queries with all objects at once: one picture alone is too little work
+    # one call for all pictures: a single one is too little work
     costs = match_costs(logits.flatten(0, 1), boxes.flatten(0, 1), _together(targets), weights)
-    if not costs.isfinite().all():
+    if not all(values.isfinite().all() for values in (logits, boxes, costs)):
         raise ValueError(
             "hungarian_match: all costs must be finite, got a NaN or an infinity in logits or "
             "boxes. Lower the learning rate, or look for a division by 0."
         )
     counts = [len(target.labels) for target in targets]
-    parts = rearrange(costs, "(b i) t -> b i t", b=len(targets)).cpu().split(counts, dim=2)
+    parts = rearrange(costs, "(b i) t -> b i t", b=len(targets)).double().cpu().split(counts, dim=2)
     pairs = [linear_sum_assignment(part[n].numpy()) for n, part in enumerate(parts)]
-    return [
-        (torch.as_tensor(i).to(logits.device), torch.as_tensor(t).to(logits.device))
-        for i, t in pairs
-    ]
+    return [tuple(torch.as_tensor(part).to(logits.device) for part in pair) for pair in pairs]
 
 
 def set_loss(
@@ -222,11 +214,7 @@ def set_loss(
         logits, boxes, targets, weights: see `hungarian_match`.
         no_object_weight: weight in the cross-entropy of a query that should predict "no object".
 
-    Shape:
-        logits  (b, i, k + 1)
-        boxes   (b, i, 4)
-        result  ()
-
+    Shape: as `hungarian_match`; the result is one number, ().
     Raises: as `hungarian_match`.
     Source: Carion et al. 2020, sections 3.1 and A.2; chapter 17.
     """
@@ -258,22 +246,15 @@ def detection_loss(
     """Add up the set loss of every decoder block, each with a matching of its own.
 
     Args:
-        logits, boxes: of the queries, after each decoder block.
-        targets, weights, no_object_weight: see `set_loss`.
+        logits, boxes, targets, weights, no_object_weight: see `set_loss`.
 
-    Shape:
-        logits  (l, b, i, k + 1)
-        boxes   (l, b, i, 4)
-        result  ()
-
+    Shape: as `set_loss`, with the decoder blocks l as the first axis of logits and boxes.
     Raises: as `hungarian_match`.
     Source: Carion et al. 2020, section 3.2 (auxiliary decoding losses); chapter 17.
     """
     _check_said("detection_loss", logits, boxes, "l b i")
-    losses = [
-        set_loss(*pair, targets, weights, no_object_weight)
-        for pair in zip(logits, boxes, strict=True)
-    ]
+    pairs = zip(logits, boxes, strict=True)
+    losses = [set_loss(*pair, targets, weights, no_object_weight) for pair in pairs]
     return torch.stack(losses).sum()
 
 
@@ -298,13 +279,16 @@ def detections(logits: Tensor, boxes: Tensor) -> list[Found]:
 
 def _together(targets: Sequence[Targets]) -> Targets:
     """Join the objects of all pictures."""
-    return Targets(torch.cat([t.labels for t in targets]), torch.cat([t.boxes for t in targets]))
+    labels, boxes = (torch.cat(parts) for parts in zip(*targets, strict=True))
+    return Targets(labels.long(), boxes)
 
 
 def _check_said(where: str, logits: Tensor, boxes: Tensor, axes: str) -> None:
     """Raise a `ValueError` unless logits (axes, k + 1) and boxes (axes, 4) belong together."""
     sizes = dict(zip(axes.split(), logits.shape, strict=False))
     check_shape(where, "logits", logits, f"{axes} k", "The last layer alone is logits[-1].")
+    if not logits.is_floating_point():
+        raise ValueError(f"{where}: logits must not be integers, got {logits.dtype}. Take floats.")
     check_shape(where, "boxes", boxes, f"{axes} four", "One box for each query.", four=4, **sizes)
 
 
@@ -312,21 +296,14 @@ def _check_targets(
     where: str, targets: Sequence[Targets], classes: int, pictures: int | None = None
 ) -> None:
     """Raise a `ValueError` unless targets fit the pictures and the classes."""
-    if pictures is not None and len(targets) != pictures:
+    if pictures is not None and (not pictures or len(targets) != pictures):
         raise ValueError(
             f"{where}: targets must hold one Targets for each picture, got {len(targets)} targets "
             f"and {pictures} pictures. For a picture without objects pass empty tensors."
         )
     for labels, boxes in targets:
-        fits = labels.ndim == 1 and boxes.shape == (len(labels), 4)
-        if not fits or labels.dtype.is_floating_point:
-            raise ValueError(
-                f"{where}: targets must be integer labels (t,) and boxes (t, 4), "
-                f"got labels.shape={tuple(labels.shape)} and boxes.shape={tuple(boxes.shape)}. "
-                "Pass one label and one box for each object."
-            )
-        if len(labels) and not 0 <= labels.min() <= labels.max() < classes:
-            raise ValueError(
-                f"{where}: labels must be classes from 0 to {classes - 1}, "
-                f'got labels={labels.tolist()}. The number {classes} is "nothing", no object.'
-            )
+        check_shape(where, "labels", labels, "t", "Pass one label for each object.")
+        fix = "Pass one box for each label."
+        check_shape(where, "boxes", boxes, "t four", fix, t=len(labels), four=4)
+        fix = f'The number {classes} stands for "no object".'
+        check_ids(where, "labels", labels, classes, fix)

@@ -7,9 +7,17 @@ from einops import rearrange
 from torch import Tensor, nn
 
 from utils.positions import sinusoidal_positions
-from utils.validation import Size, as_pair, check_positive, check_shape, patch_grid
-
-ID_TYPES = (torch.int64, torch.int32)
+from utils.validation import (
+    Size,
+    as_pair,
+    check_ids,
+    check_images,
+    check_number,
+    check_positions,
+    check_positive,
+    check_shape,
+    patch_grid,
+)
 
 
 def patchify(images: Tensor, patch_size: Size) -> Tensor:
@@ -43,15 +51,13 @@ def unpatchify(patches: Tensor, patch_size: Size, image_size: Size) -> Tensor:
 
     Args:
         patches: what `patchify` returned.
-        patch_size: side of a patch in pixels, or (height, width).
-        image_size: side of the image in pixels, or (height, width).
+        patch_size, image_size: side in pixels, or (height, width).
 
     Shape:
         patches  (b, gh * gw, c * ph * pw)
         result   (b, c, gh * ph, gw * pw)
 
-    Raises: ValueError for wrong rank, patches that do not tile the image, or numbers that do not
-        fit.
+    Raises: ValueError for wrong rank, or patches that do not fit the image.
     """
     ph, pw = as_pair("unpatchify", "patch_size", patch_size)
     gh, gw = patch_grid("unpatchify", as_pair("unpatchify", "image_size", image_size), (ph, pw))
@@ -72,8 +78,7 @@ class PatchEmbedding(nn.Module):
     """Project each patch, put the class token first, add positions.
 
     Args:
-        image_size: side of the images in pixels, or (height, width).
-        patch_size: side of a patch in pixels, or (height, width).
+        image_size, patch_size: side in pixels, or (height, width).
         in_channels: channels of the images, c.
         embed_dim: width of a token, e.
 
@@ -83,8 +88,7 @@ class PatchEmbedding(nn.Module):
         class_token  (1, 1, e)
         positions    (1, n + 1, e)
 
-    Raises: ValueError for patches that do not tile the image, or images of another size, with other
-        channels or of integers.
+    Raises: ValueError for patches that do not tile the image, or images that do not fit.
     Source: Dosovitskiy et al. 2021, section 3.1; chapter 01.
     """
 
@@ -102,17 +106,10 @@ class PatchEmbedding(nn.Module):
         self.positions = nn.Parameter(torch.randn(1, gh * gw + 1, embed_dim) * 0.02)
 
     def forward(self, images: Tensor) -> Tensor:
-        sizes = dict(zip("cHW", (self.in_channels, *self.image_size), strict=True))
         fix = "Resize or crop the images, or build the module for this size."
-        check_shape("PatchEmbedding", "images", images, "b c H W", fix, **sizes)
-        if not images.is_floating_point():
-            raise ValueError(
-                "PatchEmbedding: images must hold floating point numbers, "
-                f"got images.dtype={images.dtype}. Bytes from 0 to 255 become numbers from 0 to 1 "
-                "with images / 255."
-            )
+        check_images("PatchEmbedding", images, self.in_channels, self.image_size, fix)
         patches = self.proj(patchify(images, self.patch_size))  # (b, n, e)
-        class_token = self.class_token.expand(patches.shape[0], -1, -1)  # (b, 1, e)
+        class_token = self.class_token.expand(patches.shape[0], -1, -1)  # (b, 1, e): a view
         return torch.cat([class_token, patches], dim=1) + self.positions
 
 
@@ -139,8 +136,7 @@ class TokenEmbedding(nn.Module):
         tokens.weight   (vocab_size, e)
         self.positions  (max_length, e), or None
 
-    Raises: ValueError for sizes below 1, other positions, ids that are not integers or outside the
-        vocabulary, or a sequence longer than the positions.
+    Raises: ValueError for bad sizes, bad ids, or a sequence longer than the positions.
     Source: Vaswani et al. 2017, sections 3.4 and 3.5; chapter 09.
     """
 
@@ -162,11 +158,9 @@ class TokenEmbedding(nn.Module):
                 'TokenEmbedding: positions must be "learned", "sinusoidal" or None, '
                 f"got positions={positions!r}. Pick one of the three."
             )
-        if padding_id is not None and not 0 <= padding_id < vocab_size:
-            raise ValueError(
-                f"TokenEmbedding: padding_id must be one of the {vocab_size} ids, "
-                f"got padding_id={padding_id}. Pass 0 to {vocab_size - 1}, or None."
-            )
+        if padding_id is not None:
+            fix = "Pass an id of the vocabulary, or None."
+            check_number("TokenEmbedding", "padding_id", padding_id, 0, vocab_size - 1, fix)
         self.vocab_size, self.max_length = vocab_size, max_length
         self.factor = embed_dim**0.5 if scale else 1.0
         self.tokens = nn.Embedding(vocab_size, embed_dim, padding_idx=padding_id)
@@ -182,53 +176,22 @@ class TokenEmbedding(nn.Module):
             self.register_buffer("positions", fixed, persistent=False)
 
     def forward(self, ids: Tensor, start: int = 0, positions: Tensor | None = None) -> Tensor:
-        self._check(ids, start)
+        check_shape("TokenEmbedding", "ids", ids, "b n", "One sequence alone is ids[None].")
+        fix = "Encode with the vocabulary of this model, or build it with vocab_size={needed}."
+        check_ids("TokenEmbedding", "ids", ids, self.vocab_size, fix)
+        check_positive("TokenEmbedding", least=0, start=start)
         tokens = self.tokens(ids) * self.factor  # (b, n, e)
         if self.positions is None:
             return tokens
         if positions is None:
-            return tokens + self._rows(start, ids.shape[1])
-        b, n = ids.shape
-        if tuple(positions.shape) not in [(n,), (b, n)] or positions.dtype not in ID_TYPES:
-            raise ValueError(
-                f"TokenEmbedding: positions must be integers of shape ({n},) or ({b}, {n}), got "
-                f"positions.shape={tuple(positions.shape)} of {positions.dtype}. Of tokens from "
-                f"the beginning they are torch.arange({n})."
-            )
-        self._check_range("positions", positions, "max_length", "Cut the sequence")
+            end = start + ids.shape[1]
+            if end > self.max_length:
+                raise ValueError(
+                    f"TokenEmbedding: there are positions for {self.max_length} tokens, "
+                    f"got {end}. Cut the sequence, or build it with max_length={end}."
+                )
+            return tokens + self.positions[start:end]
+        check_positions("TokenEmbedding", positions, *ids.shape)
+        fix = "Cut the sequence, or build it with max_length={needed}."
+        check_ids("TokenEmbedding", "positions", positions, self.max_length, fix)
         return tokens + self.positions[positions]
-
-    def _rows(self, start: int, n: int) -> Tensor:
-        """Return the codes of n positions from start on; refuse those that the table lacks."""
-        if start + n > self.max_length:
-            raise ValueError(
-                f"TokenEmbedding: there are positions for {self.max_length} tokens, "
-                f"got {start + n}. Cut the sequence, or build it with max_length={start + n}."
-            )
-        return self.positions[start : start + n]
-
-    def _check(self, ids: Tensor, start: int) -> None:
-        """Refuse ids that are no ids, and a start that is no position."""
-        check_shape("TokenEmbedding", "ids", ids, "b n", "One sequence alone is ids[None].")
-        if ids.dtype not in ID_TYPES:
-            raise ValueError(
-                f"TokenEmbedding: ids must be int64 or int32, got ids.dtype={ids.dtype}. "
-                "Whole numbers of another type become ids with ids.long()."
-            )
-        self._check_range("ids", ids, "vocab_size", "Encode with the vocabulary of this model")
-        if isinstance(start, bool) or not isinstance(start, int) or start < 0:
-            raise ValueError(
-                "TokenEmbedding: start must be an integer of at least 0, "
-                f"got start={start!r}. It is the position of the first id."
-            )
-
-    def _check_range(self, name: str, values: Tensor, size: str, fix: str) -> None:
-        """Refuse numbers that are not below a size of this module."""
-        if not values.numel() or torch.compiler.is_compiling():  # then it cannot look at values
-            return
-        low, high, most = values.min().item(), values.max().item(), getattr(self, size)
-        if low < 0 or high >= most:
-            raise ValueError(
-                f"TokenEmbedding: {name} must lie between 0 and {most - 1}, got "
-                f"{low if low < 0 else high}. {fix}, or build it with {size}={max(high + 1, most)}."
-            )

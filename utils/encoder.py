@@ -5,9 +5,9 @@ from functools import partial
 from torch import Tensor, nn
 
 from utils.attention import MultiHeadAttention
-from utils.cache import Cache
+from utils.cache import KeyValueCache
 from utils.masking import Mask
-from utils.validation import check_fraction, check_positive, check_shape
+from utils.validation import check_positive, check_real, check_shape
 
 # GPT-2 has the approximate form of GELU; the two differ by less than 0.0005 (chapter 15)
 ACTIVATIONS = {"gelu": nn.GELU, "gelu_tanh": partial(nn.GELU, "tanh"), "relu": nn.ReLU}
@@ -30,8 +30,7 @@ class FeedForward(nn.Module):
         inside  (b, n, m)
         result  (b, n, e)
 
-    Raises: ValueError for a width below 1, a dropout outside [0, 1), an unknown activation, or an
-        input of another width.
+    Raises: ValueError for bad sizes, an unknown activation, or an input of another width.
     Source: Vaswani et al. 2017, section 3.3; chapter 06.
     """
 
@@ -40,7 +39,7 @@ class FeedForward(nn.Module):
     ):
         super().__init__()
         check_positive("FeedForward", embed_dim=embed_dim, mlp_dim=mlp_dim)
-        check_fraction("FeedForward", dropout=dropout)
+        check_real("FeedForward", "[0, 1)", "Pass for example dropout=0.1.", dropout=dropout)
         if activation not in ACTIVATIONS:
             raise ValueError(
                 f"FeedForward: activation must be one of {sorted(ACTIVATIONS)}, "
@@ -97,6 +96,7 @@ class EncoderBlock(nn.Module):
     ):
         super().__init__()
         check_positive("EncoderBlock", embed_dim=embed_dim)
+        check_real("EncoderBlock", "[0, inf)", "LayerNorm's is norm_eps=1e-5.", norm_eps=norm_eps)
         self.norm_first = norm_first
         self.norm1 = nn.LayerNorm(embed_dim, eps=norm_eps)
         self.attn = MultiHeadAttention(embed_dim, num_heads, dropout)
@@ -104,7 +104,9 @@ class EncoderBlock(nn.Module):
         self.mlp = FeedForward(embed_dim, mlp_dim, dropout, activation)
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, x: Tensor, attn_mask: Mask = None, cache: Cache | None = None) -> Tensor:
+    def forward(
+        self, x: Tensor, attn_mask: Mask = None, cache: KeyValueCache | None = None
+    ) -> Tensor:
         # An attention that you put in its place need not know what a cache is.
         earlier = {} if cache is None else {"cache": cache}
         if self.norm_first:
@@ -146,7 +148,9 @@ class Encoder(nn.Module):
         )
         self.norm = nn.LayerNorm(embed_dim, eps=norm_eps) if norm_first else nn.Identity()
 
-    def forward(self, x: Tensor, attn_mask: Mask = None, cache: Cache | None = None) -> Tensor:
+    def forward(
+        self, x: Tensor, attn_mask: Mask = None, cache: KeyValueCache | None = None
+    ) -> Tensor:
         earlier = () if cache is None else (cache,)
         for layer in self.layers:
             x = layer(x, attn_mask, *earlier)

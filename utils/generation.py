@@ -7,8 +7,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from utils.cache import KeyValueCache
+from utils.masking import Mask
 from utils.training import eval_mode
-from utils.validation import check_number, check_positive, check_shape
+from utils.validation import check_number, check_positive, check_real, check_shape
 
 
 @torch.no_grad()
@@ -46,16 +47,13 @@ def beam_search(
         At most `width` pairs (ids, score), best first. `ids` begins with `start_id` and ends with
         `end_id`; only if no sequence ended within `max_length`, those that were cut off there.
 
-    Raises: ValueError for a width or max_length below 1, a length_penalty below 0, an id outside
-        the vocabulary, or scores that are not (w, vocabulary) log-probabilities.
+    Raises: ValueError for bad numbers or ids, or scores that are not log-probabilities.
     Source: chapter 11; Wu et al. 2016, section 7 (another form of the length penalty).
     """
     check_positive("beam_search", width=width, max_length=max_length)
-    if not 0 <= length_penalty < float("inf"):
-        raise ValueError(
-            "beam_search: length_penalty must be a number of at least 0, "
-            f"got length_penalty={length_penalty}. Pass 0 for none, or for example 0.6."
-        )
+    check_positive("beam_search", least=0, start_id=start_id, end_id=end_id)
+    fix = "Pass 0 for none, or for example 0.6."
+    check_real("beam_search", "[0, 10]", fix, length_penalty=length_penalty)
     beams = torch.tensor([[start_id]])  # (w, t)
     scores = torch.zeros(1)  # (w,), the log-probability of each beginning
     ended: list[tuple[list[int], float]] = []
@@ -119,10 +117,16 @@ def next_probabilities(
         logits  (..., vocabulary)
         result  (..., vocabulary), each row sums to 1
 
-    Raises: ValueError for a temperature below 0, a top_k below 1, or a top_p outside (0, 1].
+    Raises: ValueError for a bad temperature, top_k or top_p, or logits that are not numbers.
     Source: Fan et al. 2018 (top-k), Holtzman et al. 2020 (top-p); chapter 12.
     """
     _check_choice("next_probabilities", temperature, top_k, top_p)
+    compiling = torch.compiler.is_compiling()  # then it cannot look at values
+    if not (logits.is_floating_point() and (compiling or logits.amax(-1).isfinite().all())):
+        raise ValueError(
+            "next_probabilities: logits must be floating point numbers, the largest of each row "
+            f"finite, got {logits.max().item()} of {logits.dtype}. Look for a NaN in the model."
+        )
     if temperature == 0:
         return torch.zeros_like(logits).scatter(-1, logits.argmax(dim=-1, keepdim=True), 1.0)
     logits = logits / temperature
@@ -132,7 +136,7 @@ def next_probabilities(
         rank = torch.arange(ranked.shape[-1], device=ranked.device)
         ranked = ranked.masked_fill(rank >= top_k, -torch.inf)
     ranked = ranked.softmax(dim=-1)
-    if top_p is not None:
+    if top_p is not None and top_p < 1:
         before = ranked.cumsum(dim=-1) - ranked  # what more probable tokens have together
         ranked = ranked.masked_fill(before >= top_p, 0.0)
         ranked = ranked / ranked.sum(dim=-1, keepdim=True)
@@ -168,20 +172,17 @@ def generate(
         padding_id: the id that fills shorter prompts on their left: no token attends to it, and
             positions begin after it. None: every id is part of its prompt.
         seed: of the samples; None takes PyTorch's own generator.
-        cache: keep keys and values in a `KeyValueCache`; False computes everything again for
-            each token, with the same result.
+        cache: keep keys and values; False computes everything again, with the same result.
 
     Shape:
         ids     (b, n), integers
         result  (b, n + steps), the prompt included
 
-    Raises: ValueError for no prompt, one that ends with padding, steps below 1, a sequence longer
-        than the model's positions, a bidirectional model, or as `next_probabilities`.
+    Raises: ValueError for a bad prompt, a sequence that is too long, or a bidirectional model.
     Source: chapter 12; padding chapter 16.
     """
-    _check_start("generate", model, ids, steps)
+    real = _check_start("generate", model, ids, steps, padding_id)
     _check_choice("generate", temperature, top_k, top_p)
-    real = None if padding_id is None else _real_tokens(ids, padding_id)
     generator = None if seed is None else torch.Generator().manual_seed(seed)
     held = KeyValueCache() if cache else None
     with eval_mode(model):
@@ -194,12 +195,14 @@ def generate(
                 positions = (real.cumsum(dim=1) - 1).clamp(min=0)
                 options |= {"attn_mask": real[:, None, None, :], "positions": positions[:, start:]}
             logits = model(ids[:, start:], **options)[:, -1].float().cpu()  # (b, vocabulary)
-            if temperature == 0:
-                drawn = logits.argmax(dim=-1, keepdim=True).to(ids)  # (b, 1)
+            choice = next_probabilities(logits, temperature, top_k, top_p)
+            if temperature == 0:  # without random numbers
+                drawn = choice.argmax(dim=-1, keepdim=True).to(ids)  # (b, 1)
             else:
-                choice = next_probabilities(logits, temperature, top_k, top_p)
-                drawn = torch.multinomial(choice, 1, generator=generator).to(ids)  # (b, 1)
+                drawn = torch.multinomial(choice, 1, generator=generator).to(ids)
             if end_id is not None:
+                fix = "Pass an id of the vocabulary."
+                check_number("generate", "end_id", end_id, 0, logits.shape[-1] - 1, fix)
                 drawn = drawn.masked_fill(ended[:, None], end_id)
                 ended = ended | (drawn[:, 0] == end_id)
             ids = torch.cat([ids, drawn], dim=1)
@@ -229,10 +232,9 @@ def speculative_generate(
     Args:
         model: the causal model whose sequences are wanted.
         draft: another causal model with the same vocabulary; the more it agrees, the fewer calls.
-        ids, steps: see `generate`.
+        ids, steps, seed: see `generate`.
         ahead: how many tokens the draft proposes before they are checked.
         temperature, top_k, top_p: see `next_probabilities`; of both models.
-        seed: of the samples; None takes PyTorch's own generator.
 
     Shape: as `generate`.
     Raises: ValueError for two vocabularies, `ahead` below 1, or as `generate`.
@@ -243,11 +245,11 @@ def speculative_generate(
     _check_choice("speculative_generate", temperature, top_k, top_p)
     check_positive("speculative_generate", ahead=ahead)
     generator = None if seed is None else torch.Generator().manual_seed(seed)
-    caches = {each: KeyValueCache() for each in (model, draft)}
+    of_model, of_draft = KeyValueCache(), KeyValueCache()  # two, even if model and draft are one
 
-    def read(each: nn.Module, text: Tensor, last: int) -> Tensor:
+    def read(each: nn.Module, cache: KeyValueCache, text: Tensor, last: int) -> Tensor:
         """Return the probabilities (b, last, vocabulary) after each of the last tokens."""
-        logits = each(text[:, caches[each].length :], cache=caches[each])[:, -last:]
+        logits = each(text[:, cache.length :], cache=cache)[:, -last:]
         return next_probabilities(logits.float().cpu(), temperature, top_k, top_p)
 
     wanted = ids.shape[1] + steps
@@ -255,18 +257,18 @@ def speculative_generate(
         while (n := ids.shape[1]) < wanted:
             text, q = ids, []
             for _ in range(min(ahead, wanted - n - 1)):  # the model adds one of its own
-                q.append(read(draft, text, 1)[:, 0])
+                q.append(read(draft, of_draft, text, 1)[:, 0])
                 drawn = torch.multinomial(q[-1], 1, generator=generator).to(ids)
                 text = torch.cat([text, drawn], dim=1)
-            p = read(model, text, len(q) + 1)  # (b, ahead + 1, vocabulary)
+            p = read(model, of_model, text, len(q) + 1)  # (b, ahead + 1, vocabulary)
             if q and q[0].shape[-1] != p.shape[-1]:
                 raise ValueError(
                     "speculative_generate: model and draft must have one vocabulary, "
                     f"got {p.shape[-1]} ids and {q[0].shape[-1]}. Train both with the same one."
                 )
             text = _accepted(text, n, p, q, generator)
-            for held in caches.values():
-                held.crop(min(held.length, text.shape[1] - 1))  # rejected tokens are forgotten
+            for cache in (of_model, of_draft):
+                cache.crop(min(cache.length, text.shape[1] - 1))  # rejected tokens are forgotten
             ids = text
     return ids
 
@@ -289,53 +291,49 @@ def _accepted(
     return torch.cat([text, torch.multinomial(p[:, -1], 1, generator=generator).to(text)], dim=1)
 
 
-def _real_tokens(ids: Tensor, padding_id: int) -> Tensor:
-    """Return which ids (b, n) are no padding on the left; refuse padding at the end."""
-    ends = (ids[:, -1] == padding_id).nonzero()[:, 0].tolist()
-    if ends:
-        raise ValueError(
-            "generate: padding must stand on the left, so that all rows end with a token, "
-            f"got row {ends[0]} that ends with padding_id={padding_id}. "
-            "Fill with pad(sequences, padding_id, left=True)."
-        )
-    return (ids != padding_id).cumsum(dim=1) > 0
-
-
 def _check_choice(where: str, temperature: float, top_k: int | None, top_p: float | None) -> None:
     """Refuse numbers with which no token could be chosen."""
-    if not 0 <= temperature < float("inf"):
-        raise ValueError(
-            f"{where}: temperature must be a number of at least 0, got temperature={temperature}. "
-            "0 always takes the best token, 1 leaves the probabilities as they are."
-        )
+    fix = "0 always takes the best token, 1 leaves the probabilities as they are."
+    check_real(where, "[0, inf)", fix, temperature=temperature)
     if top_k is not None:
         check_positive(where, top_k=top_k)
-    if top_p is not None and not 0 < top_p <= 1:
-        raise ValueError(
-            f"{where}: top_p must be a share above 0 and up to 1, got top_p={top_p}. "
-            "Pass for example top_p=0.9, or None for all tokens."
-        )
+    if top_p is not None:
+        check_real(where, "(0, 1]", "Pass for example 0.9, or None for all tokens.", top_p=top_p)
 
 
-def _check_start(where: str, model: nn.Module, ids: Tensor, steps: int) -> None:
-    """Refuse a beginning that the model cannot write on, before anything is computed."""
+def _check_start(
+    where: str, model: nn.Module, ids: Tensor, steps: int, padding_id: int | None = None
+) -> Mask:
+    """Refuse a prompt that the model cannot continue; return which ids (b, n) are no padding."""
     check_positive(where, steps=steps)
-    check_shape(where, "ids", ids, "b n", "One beginning alone is ids[None].")
-    if not ids.shape[1]:
+    check_shape(where, "ids", ids, "b n", "One prompt alone is ids[None].")
+    n, real = ids.shape[1], None
+    if not ids.numel():
         raise ValueError(
-            f"{where}: a text needs a beginning, got ids without a token. "
-            "Begin with the id that begins every text, for example torch.tensor([[1]])."
+            f"{where}: there must be a prompt, got ids.shape={tuple(ids.shape)}. "
+            "Begin with the id that begins every sequence, for example torch.tensor([[1]])."
         )
     if not getattr(model, "causal", True):
         raise ValueError(
             f"{where}: the model must be causal, got causal=False. "
-            "A model that looks both ways fills blanks; to write on, train one with causal=True."
+            "A bidirectional model fills blanks; to generate, train one with causal=True."
         )
-    # The last token is written, but never read.
-    longest, needed = getattr(model, "max_length", None), ids.shape[1] + steps - 1
-    if longest is not None and needed > longest:
+    if padding_id is not None:
+        check_positive(where, least=0, padding_id=padding_id)
+        ends = (ids[:, -1] == padding_id).nonzero()[:, 0].tolist()
+        if ends:
+            raise ValueError(
+                f"{where}: padding must be on the left, so that all rows end with a token, "
+                f"got row {ends[0]} that ends with padding_id={padding_id}. "
+                "Fill with pad(sequences, padding_id, left=True)."
+            )
+        real = (ids != padding_id).cumsum(dim=1) > 0
+        n = real.sum(dim=1).max().item()
+    longest = getattr(model, "max_length", None)
+    if longest is not None and n + steps - 1 > longest:  # the last token is never read
         raise ValueError(
-            f"{where}: the model has positions for {longest} tokens, got a beginning of "
-            f"{ids.shape[1]} and steps={steps}, which needs {needed}. "
-            f"Shorten the beginning, or write {max(longest - ids.shape[1] + 1, 0)} steps."
+            f"{where}: the model has positions for {longest} tokens, got a prompt of "
+            f"{n} and steps={steps}, which needs {n + steps - 1}. "
+            f"Shorten the prompt, or generate {max(longest - n + 1, 0)} steps."
         )
+    return real

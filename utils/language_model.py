@@ -3,11 +3,11 @@
 import torch
 from torch import Tensor, nn
 
-from utils.cache import Cache
+from utils.cache import KeyValueCache
 from utils.embedding import TokenEmbedding
 from utils.encoder import Encoder
 from utils.masking import Mask, causal_mask
-from utils.validation import check_mask, check_positive
+from utils.validation import check_cache, check_ids, check_mask, check_positive, check_shape
 
 
 class LanguageModel(nn.Module):
@@ -31,8 +31,7 @@ class LanguageModel(nn.Module):
                    is padded on the left needs them: its first real token is at 0
         result     (b, n, vocab_size)
 
-    Raises: as `TokenEmbedding` and `Encoder`, a mask that does not fit, or a cache for a
-        bidirectional model.
+    Raises: as `TokenEmbedding` and `Encoder`, or a cache for a bidirectional model.
     Source: Radford et al. 2018 (GPT), Devlin et al. 2019 (BERT), Press and Wolf 2017; chapter 12.
     """
 
@@ -66,7 +65,7 @@ class LanguageModel(nn.Module):
         self,
         ids: Tensor,
         attn_mask: Mask = None,
-        cache: Cache | None = None,
+        cache: KeyValueCache | None = None,
         positions: Tensor | None = None,
     ) -> Tensor:
         start = 0 if cache is None else cache.length  # how many tokens came before these
@@ -82,7 +81,9 @@ class LanguageModel(nn.Module):
                 "LanguageModel: a cache needs causal=True, got causal=False. "
                 "Where tokens see what comes after them, earlier keys change with every new token."
             )
-        return self.head(self.encoder(tokens, attn_mask, cache))
+        hidden = self.encoder(tokens, attn_mask, cache)
+        check_cache("LanguageModel", cache, end)
+        return self.head(hidden)
 
 
 class TextEncoder(nn.Module):
@@ -134,10 +135,7 @@ class TextEncoder(nn.Module):
     def forward(self, ids: Tensor, attn_mask: Mask = None, types: Tensor | None = None) -> Tensor:
         tokens = self.embedding(ids)  # (b, n, e)
         types = torch.zeros_like(ids) if types is None else types
-        if types.shape != ids.shape or set(types.unique().tolist()) - set(range(self.num_types)):
-            raise ValueError(
-                f"TextEncoder: types must be one number from 0 to {self.num_types - 1} for each "
-                f"id, got types.shape={tuple(types.shape)} for ids.shape={tuple(ids.shape)}, and "
-                f"the numbers {types.unique().tolist()}. Without them all are 0."
-            )
+        b, n = ids.shape
+        check_shape("TextEncoder", "types", types, "b n", "Give one type for each id.", b=b, n=n)
+        check_ids("TextEncoder", "types", types, self.num_types, "Without types all are 0.")
         return self.encoder(self.norm(tokens + self.types(types)), attn_mask)

@@ -11,6 +11,9 @@ Mask = Tensor | None  # boolean, True = may attend; None: everything may be atte
 def causal_mask(n: int, device: torch.device | str | None = None, start: int = 0) -> Tensor:
     """Let each token attend to itself and to the tokens before it.
 
+    To `nn.MultiheadAttention` give the mask alone: with need_weights=False, is_causal=True replaces
+    whatever mask it gets, except in eval mode without gradients.
+
     >>> causal_mask(3).int()
     tensor([[1, 0, 0],
             [1, 1, 0],
@@ -46,14 +49,11 @@ def padding_mask(lengths: Tensor, n: int) -> Tensor:
         lengths  (b,), integers
         result   (b, 1, 1, n), bool, True = may be attended to; the same for all heads and queries
 
-    Raises: ValueError for lengths that are no integers, have another rank or lie outside 0 to n.
+    Raises: ValueError for lengths that are not integers from 0 to n, or have another rank.
     """
     check_positive("padding_mask", n=n)
-    if (
-        not isinstance(lengths, Tensor)
-        or lengths.dtype.is_floating_point
-        or (lengths.dtype in (torch.bool, torch.complex64, torch.complex128))
-    ):
+    integers = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+    if not isinstance(lengths, Tensor) or lengths.dtype not in integers:
         got = lengths.dtype if isinstance(lengths, Tensor) else type(lengths).__name__
         raise ValueError(
             f"padding_mask: lengths must be a tensor of integers, got {got}. "

@@ -1,15 +1,28 @@
 """The decoder of today's language models: RMSNorm, SwiGLU, rotary, grouped queries (chapter 13)."""
 
+from math import pi
+from typing import NamedTuple
+
 import torch
 import torch.nn.functional as F
 from einops import rearrange
 from torch import Tensor, nn
 
 from utils.attention import AttentionMaps, scaled_dot_product_attention
-from utils.cache import Cache
+from utils.cache import KeyValueCache
 from utils.embedding import TokenEmbedding
 from utils.masking import Mask, causal_mask
-from utils.validation import check_mask, check_multiple, check_positive, check_rotary, check_shape
+from utils.validation import (
+    check_cache,
+    check_ids,
+    check_mask,
+    check_multiple,
+    check_positions,
+    check_positive,
+    check_real,
+    check_rotary,
+    check_shape,
+)
 
 
 class RMSNorm(nn.Module):
@@ -35,16 +48,18 @@ class RMSNorm(nn.Module):
     def __init__(self, width: int, eps: float = 1e-6):
         super().__init__()
         check_positive("RMSNorm", width=width)
+        check_real("RMSNorm", "[0, inf)", "Llama's is eps=1e-6.", eps=eps)
         self.eps = eps
         self.weight = nn.Parameter(torch.ones(width))
 
     def forward(self, x: Tensor) -> Tensor:
-        if x.shape[-1:] != self.weight.shape:
+        if x.shape[-1:] != self.weight.shape or not x.is_floating_point():
             raise ValueError(
-                f"RMSNorm: x must have shape (..., {len(self.weight)}), "
-                f"got x.shape={tuple(x.shape)}. Build RMSNorm with the width of the last axis."
+                f"RMSNorm: x must have shape (..., {len(self.weight)}) and hold no integers, got "
+                f"x.shape={tuple(x.shape)} of {x.dtype}. Build RMSNorm with the last axis' width."
             )
-        wide = x.to(_at_least_float32(x))  # the squares of half precision overflow above 255
+        # the squares of half precision overflow above 255
+        wide = x.to(torch.promote_types(x.dtype, torch.float32))
         normed = wide * torch.rsqrt(wide.square().mean(dim=-1, keepdim=True) + self.eps)
         return self.weight * normed.to(x.dtype)
 
@@ -53,15 +68,10 @@ class GatedFeedForward(nn.Module):
     """Position-wise feed-forward in which one projection gates another (SwiGLU).
 
     Args:
-        embed_dim: width of a token, e.
-        mlp_dim: inner width, m.
+        embed_dim, mlp_dim: see `FeedForward`.
 
-    Shape:
-        x       (b, n, e)
-        inside  (b, n, m)
-        result  (b, n, e)
-
-    Raises: ValueError for a width below 1, or an input of another width.
+    Shape: as `FeedForward`.
+    Raises: as `FeedForward`.
     Source: Shazeer 2020, equation 6; chapter 13.
     """
 
@@ -80,11 +90,35 @@ class GatedFeedForward(nn.Module):
         return self.down_proj(self.act(self.gate_proj(x)) * self.up_proj(x))
 
 
-def apply_rotary(x: Tensor, positions: Tensor, rope_theta: float = 10_000.0) -> Tensor:
+class RopeScaling(NamedTuple):
+    """Slow rotary down for sequences longer than the first training runs had, as Llama 3.1 does.
+
+    Args:
+        factor: the slow pairs rotate this many times slower.
+        low_freq_factor: slow is a pair that rotates at most this often in `original_length` tokens.
+        high_freq_factor: one that rotates at least this often stays as fast; in between, the speed
+            changes gradually.
+        original_length: the longest sequence of the first training runs, in tokens.
+
+    Source: Grattafiori et al. 2024 (Llama 3), section 3.4.3; exercise 13.6.
+    """
+
+    factor: float
+    low_freq_factor: float
+    high_freq_factor: float
+    original_length: int
+
+
+def apply_rotary(
+    x: Tensor,
+    positions: Tensor,
+    rope_theta: float = 10_000.0,
+    rope_scaling: RopeScaling | None = None,
+) -> Tensor:
     """Rotate each pair of numbers of a query or key by an angle that grows with its position.
 
     Pair p consists of numbers p and p + d/2, the halves of Llama; at position t its angle is
-    t * rope_theta ** (-2p / d). A dot product of rotated vectors depends only on their distance.
+    t / rope_theta ** (2p / d). A dot product of rotated vectors depends only on their distance.
 
     >>> apply_rotary(torch.ones(1, 1, 2, 2), torch.arange(2))[0, 0]  # position 0 stays as it is
     tensor([[ 1.0000,  1.0000],
@@ -94,6 +128,7 @@ def apply_rotary(x: Tensor, positions: Tensor, rope_theta: float = 10_000.0) -> 
         x: queries or keys, split into heads.
         positions: of the tokens in their sequence, from 0.
         rope_theta: the base of the angles: the larger, the slower the last pairs rotate.
+        rope_scaling: see `RopeScaling`; None leaves the speeds as they are.
 
     Shape:
         x          (b, h, n, d)      d even
@@ -107,15 +142,19 @@ def apply_rotary(x: Tensor, positions: Tensor, rope_theta: float = 10_000.0) -> 
     check_shape("apply_rotary", "x", x, "b h n d", fix)
     check_rotary("apply_rotary", "d", x.shape[-1], rope_theta)
     b, _, n, d = x.shape
-    if tuple(positions.shape) not in [(n,), (b, n)]:
-        raise ValueError(
-            f"apply_rotary: positions must have shape ({n},) or ({b}, {n}), "
-            f"got positions.shape={tuple(positions.shape)}. Of tokens from the beginning they "
-            f"are torch.arange({n})."
-        )
-    exact = _at_least_float32(x)  # in half precision neighbours far from 0 share one position
+    check_positions("apply_rotary", positions, b, n)
+    if not x.is_floating_point():
+        raise ValueError(f"apply_rotary: x must not be integers, got {x.dtype}. Take x.float().")
+    # in half precision neighbours far from 0 have one position
+    exact = torch.promote_types(x.dtype, torch.float32)
     pairs = torch.arange(0, d, 2, device=x.device, dtype=exact)
-    angles = positions[..., None].to(exact) * rope_theta ** (-pairs / d)  # (n, d/2) or (b, n, d/2)
+    speeds = 1.0 / rope_theta ** (pairs / d)  # in this form they equal HuggingFace's to the bit
+    if rope_scaling is not None:
+        turns = speeds * rope_scaling.original_length / (2 * pi)
+        low, high = rope_scaling.low_freq_factor, rope_scaling.high_freq_factor
+        kept = ((turns - low) / (high - low)).clamp(0, 1)
+        speeds = speeds * (kept + (1 - kept) / rope_scaling.factor)
+    angles = positions[..., None].to(exact) * speeds  # (n, d/2) or (b, n, d/2)
     if angles.ndim == 3:
         angles = angles[:, None]  # (b, 1, n, d/2): the same for every head
     cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
@@ -138,6 +177,7 @@ class GroupedQueryAttention(nn.Module):
         bias: add one to queries, keys and values, as Qwen2 does.
         qk_norm: normalise each query and key over its d numbers before the rotation, as Qwen3 does.
         norm_eps: see `RMSNorm`; of these norms.
+        rope_scaling: see `RopeScaling`.
 
     Shape:
         x          (b, i, e)
@@ -146,8 +186,7 @@ class GroupedQueryAttention(nn.Module):
         cache      None, or a `KeyValueCache`: its tokens come first, so j is longer
         result     (b, i, e)
 
-    Raises: ValueError for heads that do not divide, an odd head_dim, a rope_theta of 0 or less,
-        inputs of another rank or width, or a bad mask.
+    Raises: ValueError for bad sizes, or inputs and masks that do not fit them.
     Source: Ainslie et al. 2023, section 2.2; Shazeer 2019 (multi-query); chapter 13.
     """
 
@@ -161,10 +200,11 @@ class GroupedQueryAttention(nn.Module):
         bias: bool = False,
         qk_norm: bool = False,
         norm_eps: float = 1e-6,
+        rope_scaling: RopeScaling | None = None,
     ):
         super().__init__()
-        check_positive("GroupedQueryAttention", embed_dim=embed_dim, num_heads=num_heads)
-        check_positive("GroupedQueryAttention", num_kv_heads=num_kv_heads)
+        sizes = {"embed_dim": embed_dim, "num_heads": num_heads, "num_kv_heads": num_kv_heads}
+        check_positive("GroupedQueryAttention", **sizes)
         check_multiple("GroupedQueryAttention", num_heads=num_heads, num_kv_heads=num_kv_heads)
         if head_dim is None:
             check_multiple("GroupedQueryAttention", embed_dim=embed_dim, num_heads=num_heads)
@@ -174,7 +214,7 @@ class GroupedQueryAttention(nn.Module):
         self.embed_dim = embed_dim
         self.num_heads = num_heads
         self.num_kv_heads = num_kv_heads
-        self.rope_theta = rope_theta
+        self.rope_theta, self.rope_scaling = rope_theta, rope_scaling
         self.q_proj = nn.Linear(embed_dim, num_heads * head_dim, bias=bias)
         self.k_proj = nn.Linear(embed_dim, num_kv_heads * head_dim, bias=bias)
         self.v_proj = nn.Linear(embed_dim, num_kv_heads * head_dim, bias=bias)
@@ -188,12 +228,12 @@ class GroupedQueryAttention(nn.Module):
         x: Tensor,
         attn_mask: Mask = None,
         positions: Tensor | None = None,
-        cache: Cache | None = None,
+        cache: KeyValueCache | None = None,
     ) -> Tensor:
         fix = f"Tokens have shape (b, n, {self.embed_dim}); one sequence alone is tokens[None]."
         check_shape("GroupedQueryAttention", "x", x, "b i e", fix, e=self.embed_dim)
         if positions is None:
-            if cache is not None:  # its length is that of the first layer, which may be ahead
+            if cache is not None:  # its length is that of the layers before this one
                 raise ValueError(
                     "GroupedQueryAttention: with a cache the positions must be given, "
                     "got positions=None. Before the first layer they are "
@@ -204,7 +244,7 @@ class GroupedQueryAttention(nn.Module):
         k = rearrange(self.k_proj(x), "b j (g d) -> b g j d", g=self.num_kv_heads)
         v = rearrange(self.v_proj(x), "b j (g d) -> b g j d", g=self.num_kv_heads)
         both = torch.cat([self.q_norm(q), self.k_norm(k)], dim=1)  # the same angles for all heads
-        both = apply_rotary(both, positions, self.rope_theta)
+        both = apply_rotary(both, positions, self.rope_theta, self.rope_scaling)
         q, k = both.split([self.num_heads, self.num_kv_heads], dim=1)
         if cache is not None:
             k, v = cache.update(self, k, v)  # earlier keys come first, rotated already
@@ -226,7 +266,7 @@ class ModernBlock(nn.Module):
     Args:
         embed_dim, num_heads, num_kv_heads, head_dim: see `GroupedQueryAttention`.
         mlp_dim: inner width of the feed-forward, m.
-        rope_theta, bias, qk_norm: see `GroupedQueryAttention`.
+        rope_theta, bias, qk_norm, rope_scaling: see `GroupedQueryAttention`.
         norm_eps: see `RMSNorm`; of all norms.
 
     Shape: as `GroupedQueryAttention`.
@@ -245,13 +285,13 @@ class ModernBlock(nn.Module):
         bias: bool = False,
         qk_norm: bool = False,
         norm_eps: float = 1e-6,
+        rope_scaling: RopeScaling | None = None,
     ):
         super().__init__()
         check_positive("ModernBlock", embed_dim=embed_dim)
         self.norm1 = RMSNorm(embed_dim, norm_eps)
-        self.attn = GroupedQueryAttention(
-            embed_dim, num_heads, num_kv_heads, head_dim, rope_theta, bias, qk_norm, norm_eps
-        )
+        options = (head_dim, rope_theta, bias, qk_norm, norm_eps, rope_scaling)
+        self.attn = GroupedQueryAttention(embed_dim, num_heads, num_kv_heads, *options)
         self.norm2 = RMSNorm(embed_dim, norm_eps)
         self.mlp = GatedFeedForward(embed_dim, mlp_dim)
 
@@ -260,7 +300,7 @@ class ModernBlock(nn.Module):
         x: Tensor,
         attn_mask: Mask = None,
         positions: Tensor | None = None,
-        cache: Cache | None = None,
+        cache: KeyValueCache | None = None,
     ) -> Tensor:
         x = x + self.attn(self.norm1(x), attn_mask, positions, cache)
         return x + self.mlp(self.norm2(x))
@@ -270,17 +310,17 @@ class ModernDecoder(nn.Module):
     """Predict the next token at every position, with the parts of Llama, Qwen2 and Qwen3.
 
     It is causal by itself and has no maximum length, since rotary needs no table. Llama is the
-    default, Qwen2 has `bias=True`, Qwen3 `qk_norm=True`.
+    default, Qwen2 has `bias=True`, Qwen3 `qk_norm=True`, Llama 3.1 `rope_scaling`.
 
     Args:
         vocab_size: number of different tokens.
         num_layers: number of blocks.
         embed_dim, num_heads, num_kv_heads, head_dim, mlp_dim: see `ModernBlock`.
-        rope_theta, bias, qk_norm: see `GroupedQueryAttention`.
+        rope_theta, bias, qk_norm, rope_scaling: see `GroupedQueryAttention`.
         tie_weights: use the embedding matrix as the weight of the last layer, too.
         norm_eps: see `RMSNorm`; of all norms.
         window: how many tokens each one may attend to, itself included, as in the first Mistral;
-            None: all earlier ones.
+            None: all earlier ones. A cache holds all of them anyway.
 
     Shape:
         ids        (b, n), integers
@@ -310,6 +350,7 @@ class ModernDecoder(nn.Module):
         tie_weights: bool = False,
         norm_eps: float = 1e-6,
         window: int | None = None,
+        rope_scaling: RopeScaling | None = None,
     ):
         super().__init__()
         check_positive(
@@ -320,10 +361,8 @@ class ModernDecoder(nn.Module):
         self.window = window
         self.embedding = TokenEmbedding(vocab_size, embed_dim, 1, positions=None, scale=False)
         sizes = (embed_dim, num_heads, num_kv_heads, mlp_dim)
-        self.layers = nn.ModuleList(
-            ModernBlock(*sizes, head_dim, rope_theta, bias, qk_norm, norm_eps)
-            for _ in range(num_layers)
-        )
+        options = (head_dim, rope_theta, bias, qk_norm, norm_eps, rope_scaling)
+        self.layers = nn.ModuleList(ModernBlock(*sizes, *options) for _ in range(num_layers))
         self.norm = RMSNorm(embed_dim, norm_eps)
         self.head = nn.Linear(embed_dim, vocab_size, bias=False)
         if tie_weights:
@@ -333,11 +372,10 @@ class ModernDecoder(nn.Module):
         self,
         ids: Tensor,
         attn_mask: Mask = None,
-        cache: Cache | None = None,
+        cache: KeyValueCache | None = None,
         positions: Tensor | None = None,
     ) -> Tensor:
-        fix = "Ids have shape (b, n); one sequence alone is ids[None]."
-        check_shape("ModernDecoder", "ids", ids, "b n", fix)
+        x = self.embedding(ids)  # (b, n, e)
         if not ids.shape[1]:
             raise ValueError(
                 "ModernDecoder: there must be at least one token, "
@@ -356,12 +394,9 @@ class ModernDecoder(nn.Module):
             mask = attn_mask if mask is None else mask & attn_mask
         if positions is None:
             positions = torch.arange(start, end, device=ids.device)
-        x = self.embedding(ids)  # (b, n, e)
+        else:  # from 2^24 on, float32 gives two positions one angle
+            check_ids("ModernDecoder", "positions", positions, 2**24, "The first token is at 0.")
         for layer in self.layers:
             x = layer(x, mask, positions, cache)
+        check_cache("ModernDecoder", cache, end)
         return self.head(self.norm(x))
-
-
-def _at_least_float32(x: Tensor) -> torch.dtype:
-    """Return the type of x, or float32 where that is more exact."""
-    return torch.promote_types(x.dtype, torch.float32)

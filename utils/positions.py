@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from utils.validation import check_positive
+from utils.validation import check_positive, check_real
 
 
 def sinusoidal_positions(n: int, embed_dim: int, base: float = 10_000.0) -> Tensor:
@@ -24,11 +24,7 @@ def sinusoidal_positions(n: int, embed_dim: int, base: float = 10_000.0) -> Tens
     Source: Vaswani et al. 2017, section 3.5; chapter 09.
     """
     check_positive("sinusoidal_positions", n=n, embed_dim=embed_dim)
-    if not base > 0:
-        raise ValueError(
-            f"sinusoidal_positions: base must be positive, got base={base!r}. "
-            "The paper takes base=10000."
-        )
+    check_real("sinusoidal_positions", "(0, inf)", "The paper takes base=10000.", base=base)
     # In double precision: at position 10,000 single precision is off in the fourth decimal.
     even = torch.arange(0, embed_dim, 2, dtype=torch.float64)  # 2k
     angles = torch.arange(n, dtype=torch.float64)[:, None] / base ** (even / embed_dim)

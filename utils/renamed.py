@@ -42,7 +42,7 @@ NAMES = {
     "utils.masking.check_mask": "utils.validation.check_mask",
     "utils.modern_decoder.rotate": "utils.modern_decoder.apply_rotary",
     "utils.modes.evaluating": "utils.training.eval_mode",
-    "utils.positions.ID_TYPES": "utils.embedding.ID_TYPES",
+    "utils.positions.ID_TYPES": "utils.validation.ID_TYPES",
     "utils.positions.TokenEmbedding": "utils.embedding.TokenEmbedding",
     "utils.scenes.Targets": "utils.boxes.Targets",
     "utils.seeing.class_shares": "utils.seeing.class_token_attention",

@@ -94,8 +94,7 @@ def check_guess(guess: Sequence[int] | EllipsisType, answer: Tensor | Sequence[i
     """Print whether a guessed shape is right and, if not, what is wrong with it.
 
     Without a guess, the answer stays folded until it is clicked. It never raises, so a missing or
-    wrong guess does not stop Run All. Write the guess in the cell that checks it: then an error
-    in the guess stops the check, and no earlier guess is judged in its place.
+    wrong guess does not stop Run All. Write the guess in the cell that checks it.
 
     >>> check_guess((4, 3), torch.zeros(3, 4))
     not (4, 3): the shape is (3, 4), the same sizes in another order
@@ -107,13 +106,11 @@ def check_guess(guess: Sequence[int] | EllipsisType, answer: Tensor | Sequence[i
     from IPython.display import display  # here, so that models need no IPython
 
     shape = tuple(getattr(answer, "shape", answer))
-    if guess is ...:
-        line = "no guess yet: write yours in place of ... and run again"
-        display(Folded(line, f"shape {shape}"))
-        return
     kind = compare_guess(guess, shape)
     if kind == "no shape":
         line = f"a guess is a tuple of integers such as (2, 3), got {guess!r}"
+        if guess is ...:
+            line = "no guess yet: write yours in place of ... and run again"
         display(Folded(line, f"shape {shape}"))
         return
     guessed = tuple(index(size) for size in guess)

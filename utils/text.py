@@ -8,7 +8,7 @@ import torch
 from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
 from torch import Tensor
 
-from utils.validation import check_positive, check_shape
+from utils.validation import check_number, check_positive, check_shape
 
 PADDING, BEGIN, END, UNKNOWN = range(4)
 SPECIAL = ("<padding>", "<begin>", "<end>", "<unknown>")
@@ -48,15 +48,13 @@ class Vocabulary:
 
         Raises: ValueError for an entry that is not a string, as when ids are encoded again.
         """
-        ids = []
-        for symbol in sequence:
-            if not isinstance(symbol, str):
-                raise ValueError(
-                    "Vocabulary: encode must be given texts, "
-                    f"got {symbol!r}. Ids become symbols with decode(ids)."
-                )
-            ids.append(self._ids.get(symbol, UNKNOWN))
-        return ids
+        symbols = list(sequence)
+        if odd := [symbol for symbol in symbols if not isinstance(symbol, str)]:
+            raise ValueError(
+                f"Vocabulary: encode must be given texts, got {odd[0]!r}. "
+                "Ids become symbols with decode(ids)."
+            )
+        return [self._ids.get(symbol, UNKNOWN) for symbol in symbols]
 
     def decode(self, ids: Iterable[int]) -> list[str]:
         """Return the symbol of each id (n,); padding, begin and end are left out.
@@ -64,12 +62,9 @@ class Vocabulary:
         Raises: ValueError for an id that the vocabulary does not have.
         """
         listed = ids.tolist() if isinstance(ids, Tensor) else list(ids)
+        fix = "Decode one sequence at a time, with the vocabulary that made it."
         for one in listed:
-            if isinstance(one, bool) or not isinstance(one, int) or not 0 <= one < len(self):
-                raise ValueError(
-                    f"Vocabulary: ids must be integers from 0 to {len(self) - 1}, "
-                    f"got {one!r}. Decode one sequence at a time, with the vocabulary that made it."
-                )
+            check_number("Vocabulary", "id", one, 0, len(self) - 1, fix)
         return [self.symbols[one] for one in listed if one not in (PADDING, BEGIN, END)]
 
 
@@ -95,8 +90,7 @@ def pad(
     Shape:
         result  (b, n), int64
 
-    Raises: ValueError for no sequences, one without an id, one longer than `length`, or ids that
-        are no integers.
+    Raises: ValueError for an empty sequence, one longer than `length`, or ids not integers.
     """
     rows = [s.tolist() if isinstance(s, Tensor) else list(s) for s in sequences]
     if not rows or not all(rows):
@@ -105,11 +99,12 @@ def pad(
             f"got {rows if len(rows) < 5 else f'an empty one at {rows.index([])}'}. "
             "Put BEGIN or END into an empty text, or leave it out."
         )
-    odd = [one for row in rows for one in row if isinstance(one, bool) or not isinstance(one, int)]
+    ids = [padding_id, *(one for row in rows for one in row)]
+    odd = [one for one in ids if isinstance(one, bool) or not isinstance(one, int)]
     if odd:
         raise ValueError(
-            "pad: sequences must be lists of integers, "
-            f"got {odd[0]!r} in one. Encode the text first; one sequence alone is [ids]."
+            "pad: sequences must be lists of integers, and padding_id one of them, "
+            f"got {odd[0]!r}. Encode the text first; one sequence alone is [ids]."
         )
     longest = max(map(len, rows))
     if length is not None:
@@ -163,8 +158,7 @@ def train_bpe(
         SentencePiece's processor: `encode(text)` (also with `out_type=str`, `add_bos=True`,
         `add_eos=True`), `decode(ids)`, `id_to_piece(i)`, `get_piece_size()`.
 
-    Raises: ValueError for no sentences, or more or fewer ids than the sentences have
-        pieces for.
+    Raises: ValueError for no sentences, or a vocab_size that they cannot fill.
     Source: Sennrich et al. 2016; Kudo and Richardson 2018 (SentencePiece); chapter 09.
     """
     check_positive("train_bpe", vocab_size=vocab_size)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler, OneCycleLR
 
-from utils.validation import check_fraction, check_positive, check_shape
+from utils.validation import check_positive, check_real, check_shape
 
 Examples = tuple[Tensor, Tensor]
 Batch = TypeVar("Batch")
@@ -182,15 +182,11 @@ def fit(
         images  (b, ...)
         labels  (b,), integers
 
-    Returns:
-        A `History`: the loss of every epoch, the accuracy of every measurement.
-
-    Raises: ValueError for no examples, not one label for each image, an epoch or batch below 1, or
-        a warm_up outside [0, 1).
+    Raises: ValueError for bad examples, an epoch or batch below 1, or a bad warm_up.
     Source: chapter 07; Loshchilov and Hutter 2019 (AdamW), Smith and Topin 2018 (one cycle).
     """
     check_positive("fit", epochs=epochs, batch_size=batch_size)
-    check_fraction("fit", warm_up=warm_up)
+    check_real("fit", "[0, 1)", "Pass for example warm_up=0.1.", warm_up=warm_up)
     images, labels = _check_examples("fit", train)
     _check_examples("fit", test)
     device = next(model.parameters()).device
@@ -240,8 +236,7 @@ def fit_batches(
 ) -> History:
     """Train any model on batches that `draw` makes for each step, and print the steps.
 
-    The recipe is `fit`'s: AdamW, a one-cycle learning rate, gradients clipped to norm 1, and a CPU
-    generator of its own, so a seed means the same on every device.
+    The recipe is `fit`'s: AdamW, a one-cycle learning rate, and gradients clipped to norm 1.
 
     >>> history = fit_batches(nn.Linear(2, 1), draw=lambda g: torch.rand(8, 2, generator=g),
     ...                       loss=lambda model, x: model(x).square().mean(),
@@ -261,16 +256,11 @@ def fit_batches(
         measure_every: call it after every so many steps; None: only after the last.
         progress: see `fit`; of steps.
 
-    Returns:
-        A `History`: the loss of every step, and what `measure` returned, last of all after the
-        last step.
-
-    Raises: ValueError for a step count below 1, a warm_up outside [0, 1), or a loss that is not one
-        finite number.
+    Raises: ValueError for steps below 1, a bad warm_up, or a loss that is not one finite number.
     Source: chapter 11; Vaswani et al. 2017, section 5.3.
     """
     check_positive("fit_batches", steps=steps)
-    check_fraction("fit_batches", warm_up=warm_up)
+    check_real("fit_batches", "[0, 1)", "Pass for example warm_up=0.1.", warm_up=warm_up)
     generator = torch.Generator().manual_seed(seed)
     optimizer = torch.optim.AdamW(
         model.parameters(), lr=learning_rate, betas=betas, weight_decay=weight_decay

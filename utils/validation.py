@@ -3,12 +3,15 @@
 `where` is the public name that the message begins with, `name` the name of the argument.
 """
 
-from numbers import Integral
+from numbers import Integral, Real
+from operator import ge, gt, le, lt
+from typing import Any
 
 import torch
 from torch import Tensor
 
 Size = int | tuple[int, int]
+ID_TYPES = (torch.int64, torch.int32)
 
 
 def check_shape(
@@ -40,19 +43,21 @@ def check_shape(
         )
 
 
-def check_positive(where: str, **values: int) -> None:
-    """Raise unless every value is an integer of at least 1."""
+def check_positive(where: str, least: int = 1, **values: int) -> None:
+    """Raise unless every value is an integer of at least 1, or of at least `least`."""
     for name, value in values.items():
-        if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
+        whole = isinstance(value, Integral | torch.SymInt) and not isinstance(value, bool)
+        if not whole or value < least:
             raise ValueError(
-                f"{where}: {name} must be an integer of at least 1, got {name}={value!r}. "
+                f"{where}: {name} must be an integer of at least {least}, got {name}={value!r}. "
                 f"Pass a whole number such as {name}=4."
             )
 
 
 def check_number(where: str, name: str, value: int, least: int, most: int, fix: str) -> None:
     """Raise unless a value is an integer from `least` to `most`; `fix` says what to do."""
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+    whole = isinstance(value, int | torch.SymInt) and not isinstance(value, bool)
+    if not whole or not least <= value <= most:
         raise ValueError(
             f"{where}: {name} must be an integer from {least} to {most}, "
             f"got {name}={value!r}. {fix}"
@@ -67,10 +72,9 @@ def check_mask(
         return
     if not isinstance(attn_mask, Tensor) or attn_mask.dtype != torch.bool:
         got = attn_mask.dtype if isinstance(attn_mask, Tensor) else type(attn_mask).__name__
-        fix = f"Of ones and zeros (1 = may attend) take {name}.bool()"
-        if not isinstance(attn_mask, Tensor):
-            fix = f"Of ones and zeros (1 = may attend) take torch.tensor({name}).bool()"
-        elif attn_mask.dtype.is_floating_point:
+        tensor = name if isinstance(attn_mask, Tensor) else f"torch.tensor({name})"
+        fix = f"Of ones and zeros (1 = may attend) take {tensor}.bool()"
+        if isinstance(attn_mask, Tensor) and attn_mask.dtype.is_floating_point:
             fix += f", of a mask that is to be added (0 = may attend) {name} == 0"
         raise ValueError(
             f"{where}: {name} must be a boolean tensor, True = may attend, got {got}. {fix}."
@@ -95,14 +99,75 @@ def check_mask(
     )
 
 
-def check_fraction(where: str, **values: float) -> None:
-    """Raise unless every value is in [0, 1), as a dropout is."""
+def check_real(where: str, interval: str, fix: str, **values: float) -> None:
+    """Raise unless every value is a number in an interval, such as "[0, 1)" or "(0, inf)"."""
+    low, high = (float(end) for end in interval[1:-1].split(","))
+    is_above, is_below = ge if interval[0] == "[" else gt, le if interval[-1] == "]" else lt
     for name, value in values.items():
-        if not 0 <= value < 1:
+        number = isinstance(value, Real) and not isinstance(value, bool)
+        if not (number and is_above(value, low) and is_below(value, high)):
             raise ValueError(
-                f"{where}: {name} must be a fraction from 0 up to, not including, 1, "
-                f"got {name}={value}. Pass for example {name}=0.1."
+                f"{where}: {name} must be a number in {interval}, got {name}={value!r}. {fix}"
             )
+
+
+def check_ids(where: str, name: str, ids: Tensor, size: int, fix: str) -> None:
+    """Raise unless ids are int64 or int32 from 0 to `size` - 1; {needed} in `fix` is a size."""
+    if not isinstance(ids, Tensor) or ids.dtype not in ID_TYPES:
+        got = ids.dtype if isinstance(ids, Tensor) else type(ids).__name__
+        raise ValueError(
+            f"{where}: {name} must be a tensor of int64 or int32, got {got}. "
+            f"Integers of another type become ids with {name}.long()."
+        )
+    if not ids.numel() or torch.compiler.is_compiling():  # then it cannot look at values
+        return
+    low, high = ids.min().item(), ids.max().item()
+    if low < 0 or high >= size:
+        raise ValueError(
+            f"{where}: {name} must lie between 0 and {size - 1}, "
+            f"got {low if low < 0 else high}. {fix.format(needed=max(high + 1, size))}"
+        )
+
+
+def check_floating(where: str, name: str, tensor: Tensor, fix: str) -> None:
+    """Raise unless a tensor holds floating point numbers."""
+    if not tensor.is_floating_point():
+        raise ValueError(
+            f"{where}: {name} must hold floating point numbers, "
+            f"got {name}.dtype={tensor.dtype}. {fix}"
+        )
+
+
+def check_cache(where: str, cache: Any, length: int) -> None:
+    """Raise unless a model's pass has left `length` tokens in its cache.
+
+    It has not if the cache holds another model's tokens, or if one layer runs twice in a pass.
+    """
+    if cache is not None and cache.length != length:
+        raise ValueError(
+            f"{where}: after these tokens the cache must hold {length}, got {cache.length}. "
+            "Begin with a new cache, and give the model no layer twice."
+        )
+
+
+def check_positions(where: str, positions: Tensor, b: int, n: int) -> None:
+    """Raise unless positions are numbers of shape (n,) or (b, n)."""
+    if tuple(positions.shape) not in [(n,), (b, n)] or positions.dtype == torch.bool:
+        raise ValueError(
+            f"{where}: positions must be numbers of shape ({n},) or ({b}, {n}), got "
+            f"positions.shape={tuple(positions.shape)} of {positions.dtype}. "
+            f"Of tokens from the first on they are torch.arange({n})."
+        )
+
+
+def check_images(
+    where: str, images: Tensor, channels: int, sizes: tuple[int, int], fix: str
+) -> None:
+    """Raise unless images (b, c, H, W) have these channels and sizes, and are not integers."""
+    height, width = sizes
+    check_shape(where, "images", images, "b c H W", fix, c=channels, H=height, W=width)
+    fix = "Bytes from 0 to 255 become numbers from 0 to 1 with images / 255."
+    check_floating(where, "images", images, fix)
 
 
 def check_multiple(where: str, **sizes: int) -> None:
@@ -120,14 +185,10 @@ def check_rotary(where: str, name: str, width: int, rope_theta: float) -> None:
     """Raise unless vectors of this width can be rotated in pairs, by angles of this rope_theta."""
     if width % 2:
         raise ValueError(
-            f"{where}: {name} must be even, since rotary positions turn pairs of numbers, "
+            f"{where}: {name} must be even, since rotary positions rotate pairs of numbers, "
             f"got {name}={width}. Take {width + 1}."
         )
-    if not rope_theta > 0:
-        raise ValueError(
-            f"{where}: rope_theta must be greater than 0, got rope_theta={rope_theta}. "
-            "Llama's is rope_theta=10_000.0."
-        )
+    check_real(where, "(0, inf)", "Llama's is rope_theta=10_000.0.", rope_theta=rope_theta)
 
 
 def as_pair(where: str, name: str, size: Size) -> tuple[int, int]:

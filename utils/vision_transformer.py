@@ -11,8 +11,7 @@ class VisionTransformer(nn.Module):
     """Embed the patches, encode the tokens, read the class from the class token.
 
     Args:
-        image_size: side of the images in pixels, or (height, width).
-        patch_size: side of a patch in pixels, or (height, width).
+        image_size, patch_size: side in pixels, or (height, width).
         in_channels: channels of the images, c.
         num_classes: number of classes, k.
         embed_dim, num_heads, mlp_dim, dropout, activation, norm_eps: see `EncoderBlock`.

@@ -16,7 +16,7 @@ from utils.attention import (
 )
 from utils.encoder import Encoder
 from utils.masking import causal_mask, padding_mask
-from utils.validation import check_fraction
+from utils.validation import check_real
 
 # sizes of b, h, i, j and d, all different, so that a mixed-up axis cannot hide
 B, H, NI, NJ, D = 2, 3, 5, 7, 4
@@ -377,9 +377,23 @@ def test_dropout_0_uses_no_random_numbers():
 def test_dropout_is_a_fraction(dropout):
     text = error_of(lambda: MultiHeadAttention(8, 2, dropout))
     assert f"got dropout={dropout}" in text and "dropout=0.1" in text
-    assert error_of(lambda: check_fraction("here", dropout=dropout)).startswith("here: ")
     MultiHeadAttention(8, 2, dropout=0.1)
-    check_fraction("here", dropout=0)
+
+
+@pytest.mark.parametrize(
+    ("interval", "inside", "outside"),
+    [
+        ("[0, 1)", (0, 0.0, 0.5), (1, -0.1, 2)),
+        ("(0, 1]", (1, 0.5), (0, 0.0, 1.1)),
+        ("(0, inf)", (1e-9, 1e300, 5), (0, -1, float("inf"))),
+    ],
+)
+def test_numbers_in_an_interval(interval, inside, outside):
+    for value in inside:
+        check_real("here", interval, "Do this.", rate=value)
+    for value in (*outside, float("nan"), True, None, "0.5", torch.tensor(0.5)):
+        text = error_of(lambda value=value: check_real("here", interval, "Do this.", rate=value))
+        assert text == (f"here: rate must be a number in {interval}, got rate={value!r}. Do this.")
 
 
 # --- recording
@@ -564,3 +578,17 @@ def test_one_sequence_gets_its_fix():
     tokens = x[0]
     assert "tokens[None]" in error_of(lambda: layer(tokens))
     torch.testing.assert_close(layer(tokens[None]), layer(x)[:1], **CLOSE)
+
+
+def test_the_second_derivative_is_in_the_recorded_run():
+    layer, x, _ = layer_and_inputs()
+    x = x.requires_grad_()
+
+    def curved():
+        (slope,) = torch.autograd.grad(layer(x).square().sum(), x, create_graph=True)
+        return torch.autograd.grad(slope.square().sum(), x)[0]
+
+    with pytest.raises(RuntimeError, match="derivative"):
+        curved()
+    with record_attention(layer, gradients=True):
+        assert curved().isfinite().all() and curved().abs().max() > 0

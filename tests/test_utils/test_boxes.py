@@ -156,6 +156,15 @@ def some_answers(seed, pictures=12, answers=7, classes=4):
     return found, targets
 
 
+def test_of_many_answers_the_best_hundred_of_each_class_count():
+    found, targets = some_answers(0, pictures=4, answers=400, classes=2)
+    ours = average_precision(found, targets)
+    assert ours == pytest.approx(of_coco(found, targets), abs=1e-9)
+    assert max((one.labels == k).sum() for one in found for k in (0, 1)) > 150
+    plain = [tuple(one) for one in found], [tuple(one) for one in targets]
+    assert average_precision(*plain) == ours, "tuples without names will do"
+
+
 @pytest.mark.parametrize("threshold", [0.5, 0.75])
 @pytest.mark.parametrize("seed", range(6))
 def test_average_precision_is_that_of_coco(seed, threshold):
@@ -220,6 +229,12 @@ def test_an_answer_where_nothing_stands_is_wrong():
         (lambda: average_precision([one(2, BOX)], [TRUE, TRUE]), "got 1 found, 2 targets"),
         (lambda: average_precision([one(2, BOX)], [EMPTY]), "0 objects"),
         (lambda: average_precision([one(2, BOX)], [TRUE], 0.0), "threshold=0.0"),
+        (lambda: average_precision([one(2, BOX, torch.nan)], [TRUE]), "none NaN"),
+        (
+            lambda: average_precision([one(2, BOX)._replace(score=torch.ones(2))], [TRUE]),
+            "got (1, 1, 2) of them in picture 0",
+        ),
+        (lambda: box_iou(torch.ones(4).int(), torch.zeros(4)), "first must hold floating point"),
         (lambda: average_precision([one(2, BOX)], [TRUE], 1.5), "threshold=1.5"),
     ],
 )

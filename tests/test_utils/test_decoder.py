@@ -488,7 +488,7 @@ BAD: list[tuple[Callable[[], object], str]] = [
     (lambda: DecoderBlock(6, 4, 8), "Pick num_heads from [1, 2, 3, 6]"),
     (lambda: DecoderBlock(4, 2, 0), "FeedForward: mlp_dim must be"),
     (lambda: DecoderBlock(4, 2, 8, activation="swish"), "Pass activation='gelu'"),
-    (lambda: DecoderBlock(4, 2, 8, dropout=1.0), "dropout must be a fraction"),
+    (lambda: DecoderBlock(4, 2, 8, dropout=1.0), "dropout must be a number in [0, 1)"),
     (lambda: Decoder(0, 4, 2, 8), "Decoder: num_layers must be"),
     (lambda: DecoderBlock(E, H, M)(random(B, I, E), None), "DecoderBlock: context must be"),
     (lambda: DecoderBlock(E, H, M)(random(I, E), random(J, E)), "x.shape=(5, 12)"),

@@ -277,6 +277,8 @@ TARGETS = some_targets(2, 3, 1)
         ),
         (lambda: hungarian_match(SCORES[0], BOXES[0], TARGETS), "logits must have shape (b, i, k)"),
         (lambda: hungarian_match(SCORES, BOXES, TARGETS[:2]), "got 2 targets and 3 pictures"),
+        (lambda: hungarian_match(SCORES[:0], BOXES[:0], []), "got 0 targets and 0 pictures"),
+        (lambda: small()(torch.zeros(B, 2, 12, 20).byte()), "images / 255"),
         (
             lambda: hungarian_match(SCORES * torch.nan, BOXES, TARGETS),
             "match: all costs must be finite",
@@ -286,7 +288,7 @@ TARGETS = some_targets(2, 3, 1)
             lambda: hungarian_match(
                 SCORES, BOXES, [TARGETS[0], TARGETS[1], Targets(torch.tensor([K]), BOXES[0, :1])]
             ),
-            "labels must be classes from 0 to 3, got labels=[4]",
+            "labels must lie between 0 and 3, got 4",
         ),
         (
             lambda: hungarian_match(

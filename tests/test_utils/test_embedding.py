@@ -209,3 +209,14 @@ def test_the_order_inside_a_patch_is_that_of_unfold():
     images = random(2, 3, 6, 8)
     unfolded = F.unfold(images, kernel_size=(2, 4), stride=(2, 4)).transpose(1, 2)
     assert torch.equal(patchify(images, (2, 4)), unfolded)
+
+
+def test_a_view_of_the_class_token_has_the_gradient_of_copies():
+    token, x = torch.zeros(1, 1, 4, requires_grad=True), random(3, 2, 4)
+    weights = random(3, 3, 4, seed=1)
+    grads = []
+    for copied in (token.expand(3, -1, -1), token.repeat(3, 1, 1)):
+        (torch.cat([copied, x], dim=1) * weights).sum().backward()
+        grads.append(token.grad)
+        token.grad = None
+    assert torch.equal(*grads) and torch.equal(grads[0], weights[:, :1].sum(dim=0, keepdim=True))

@@ -270,7 +270,7 @@ def test_other_types(dtype, norm_first):
         (lambda: EncoderBlock(-4, 2, 8), "EncoderBlock: embed_dim must be"),
         (lambda: EncoderBlock(6, 4, 8), "Pick num_heads from [1, 2, 3, 6]"),
         (lambda: EncoderBlock(4, 2, 8.5), "FeedForward: mlp_dim must be"),
-        (lambda: EncoderBlock(4, 2, 8, dropout=-1), "dropout must be a fraction"),
+        (lambda: EncoderBlock(4, 2, 8, dropout=-1), "dropout must be a number in [0, 1)"),
         (lambda: Encoder(0, 4, 2, 8), "Encoder: num_layers must be"),
         (lambda: Encoder(2, 4, 3, 8), "Pick num_heads from [1, 2, 4]"),
     ],

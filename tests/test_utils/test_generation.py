@@ -1,6 +1,7 @@
 """Writing on: beam search, equal to trying every sequence; drawing, cut as the library cuts, the
 same with and without a cache, with padding, and with a small model that drafts."""
 
+import copy
 import math
 from itertools import product
 
@@ -130,7 +131,7 @@ def test_as_long_as_the_positions_reach():
     assert generate(model, some_ids(2, 1), 12, seed=0).shape == (2, 13)
     for cache in (True, False):
         text = error_of(lambda cache=cache: generate(model, some_ids(2, 4), 10, cache=cache))
-        assert "positions for 12 tokens" in text and "write 9 steps" in text
+        assert "positions for 12 tokens" in text and "generate 9 steps" in text
     assert "positions for 12" in error_of(lambda: generate(model, some_ids(2, 14), 1))
 
 
@@ -139,7 +140,7 @@ def test_as_long_as_the_positions_reach():
     [
         (lambda: generate(small(), some_ids(), 0), "generate: steps must be"),
         (lambda: generate(small(), some_ids()[0], 2), "generate: ids must have shape (b, n)"),
-        (lambda: generate(small(), some_ids()[:, :0], 2), "needs a beginning"),
+        (lambda: generate(small(), some_ids()[:, :0], 2), "there must be a prompt"),
         (lambda: generate(small(causal=False), some_ids(), 2), "fills blanks"),
         (lambda: generate(small(), some_ids(), 2, temperature=-1), "temperature must be"),
         (lambda: generate(small(), some_ids(), 2, temperature=float("nan")), "temperature must be"),
@@ -147,6 +148,10 @@ def test_as_long_as_the_positions_reach():
         (lambda: generate(small(), some_ids(), 2, top_p=0.0), "top_p must be"),
         (lambda: generate(small(), some_ids(), 2, top_p=90), "top_p must be"),
         (lambda: next_probabilities(random(V), top_p=2), "next_probabilities: top_p"),
+        (lambda: next_probabilities(torch.arange(V), temperature=0), "of torch.int64"),
+        (lambda: next_probabilities(random(V) * torch.nan, temperature=0), "got nan"),
+        (lambda: next_probabilities(torch.full((V,), -torch.inf)), "got -inf"),
+        (lambda: generate(small(), some_ids(), 2, end_id=V), "end_id must be an integer from 0"),
     ],
 )
 def test_bad_input(call, said):
@@ -179,6 +184,8 @@ def test_cuts_as_the_library_does(temperature, top_k, top_p, seed):
 
 
 def test_nothing_cut_is_a_softmax():
+    rare = torch.tensor([0.0, -20.0, -21.0, -30.0])
+    assert torch.equal(next_probabilities(rare, top_p=1.0), next_probabilities(rare))
     scores = random(2, 3, V)
     torch.testing.assert_close(next_probabilities(scores), scores.softmax(dim=-1), **CLOSE)
     hot = next_probabilities(scores, temperature=0)
@@ -215,7 +222,12 @@ def test_a_cache_of_another_batch_is_refused():
     cache, layer = KeyValueCache(), nn.Identity()
     cache.update(layer, *2 * [torch.zeros(2, 3, 4, 5)])
     text = error_of(lambda: cache.update(layer, *2 * [torch.zeros(1, 3, 1, 5)]))
-    assert "(1, 3, 5) after (2, 3, 5)" in text
+    assert "(1, 3, 5, torch.float32) after (2, 3, 5, torch.float32)" in text
+    text = error_of(lambda: cache.update(layer, *2 * [torch.zeros(2, 3, 1, 5).half()]))
+    assert "torch.float16) after (2, 3, 5, torch.float32)" in text
+    two, one = torch.zeros(2, 3, 2, 5), torch.zeros(2, 3, 1, 5)
+    assert "must have one value each" in error_of(lambda: cache.update(layer, two, one))
+    assert "layers of one model" in error_of(lambda: cache.update(nn.Identity(), one, one))
     assert cache.length == 4
 
 
@@ -240,6 +252,16 @@ def test_a_padded_text_is_written_on_as_if_alone(make, cache):
     for text, row in zip(TEXTS, written, strict=True):
         alone = generate(model, torch.tensor([text]), 6, temperature=0)
         assert torch.equal(row[-6 - len(text) :], alone[0])
+
+
+def test_padding_that_all_rows_have_takes_no_positions():
+    """Five tokens and seven more fit into 12 positions, however much padding comes first."""
+    model, ids = small(), pad(TEXTS, 0, left=True, length=30)
+    written = generate(model, ids, 8, temperature=0, padding_id=0)
+    alone = generate(model, pad(TEXTS, 0, left=True), 8, temperature=0, padding_id=0)
+    assert torch.equal(written[:, 25:], alone)
+    text = error_of(lambda: generate(model, ids, 9, padding_id=0))
+    assert "a prompt of 5 and steps=9" in text and "generate 8 steps" in text
 
 
 @MODELS
@@ -304,6 +326,22 @@ def test_greedy_drafts_give_the_greedy_text(make, ahead):
     assert torch.equal(
         speculative_generate(model, draft, ids, 8, ahead=ahead, temperature=0), expected
     )
+
+
+@pytest.mark.parametrize("temperature", [0, 0.8])
+@MODELS
+def test_a_model_may_draft_for_itself(make, temperature):
+    model, ids = make(), some_ids()
+    read = watched(model)
+    drafted = speculative_generate(model, model, ids, 8, ahead=3, temperature=temperature, seed=0)
+    assert len(read) == 8, "six drafts, all taken, and two checks"
+    if temperature == 0:
+        assert torch.equal(drafted, generate(model, ids, 8, temperature=0))
+    # and a copy of it drafts the same
+    twin = speculative_generate(
+        model, copy.deepcopy(model), ids, 8, ahead=3, temperature=temperature, seed=0
+    )
+    assert torch.equal(drafted, twin)
 
 
 def exact(model, ids, steps):
@@ -413,6 +451,17 @@ def test_what_was_cut_was_never_read(make):
 
 
 @MODELS
+def test_what_was_cropped_leaves_the_memory_and_the_batch_free(make):
+    model, cache = make(), KeyValueCache()
+    model(some_ids(), cache=cache)
+    cache.crop(1)
+    assert all(k.untyped_storage().nbytes() == k.nbytes for k, _ in cache._held.values())
+    cache.crop(0)
+    assert model(some_ids(2), cache=cache).shape == (2, 4, V)
+
+
+@MODELS
+@torch.no_grad()
 def test_rows_take_their_keys_along(make):
     model, ids, rows = make().eval(), some_ids(3, 6), torch.tensor([2, 0, 0, 1])
     cache = KeyValueCache()
@@ -438,9 +487,9 @@ def test_bytes_are_those_of_keys_and_values():
         (lambda cache: cache.crop(5), "from 0 to 4, got length=5"),
         (lambda cache: cache.crop(-1), "from 0 to 4, got length=-1"),
         (lambda cache: cache.crop(2.0), "got length=2.0"),
-        (lambda cache: cache.reorder(torch.tensor([3])), "from 0 to 2, got [3]"),
-        (lambda cache: cache.reorder(torch.tensor([-1])), "from 0 to 2, got [-1]"),
-        (lambda cache: cache.reorder(torch.tensor([True, False, True])), "of torch.bool"),
+        (lambda cache: cache.reorder(torch.tensor([3])), "between 0 and 2, got 3"),
+        (lambda cache: cache.reorder(torch.tensor([-1])), "between 0 and 2, got -1"),
+        (lambda cache: cache.reorder(torch.tensor([True, False, True])), "got torch.bool"),
         (lambda cache: cache.reorder(torch.tensor(1)), "rows must have shape (w)"),
     ],
 )
@@ -661,9 +710,10 @@ def test_no_gradient_is_kept():
         ({"width": 0}, "width must be an integer of at least 1, got width=0"),
         ({"max_length": 0}, "max_length must be an integer of at least 1, got max_length=0"),
         ({"length_penalty": -1.0}, "got length_penalty=-1.0"),
+        ({"length_penalty": 400}, "a number in [0, 10], got length_penalty=400"),
         ({"length_penalty": math.nan}, "got length_penalty=nan"),
         ({"start_id": 4}, "start_id must be an integer from 0 to 3, got start_id=4"),
-        ({"end_id": -1}, "end_id must be an integer from 0 to 3, got end_id=-1"),
+        ({"end_id": -1}, "end_id must be an integer of at least 0, got end_id=-1"),
         ({"next_scores": lambda ids: torch.zeros(len(ids), 2, 4)}, "Take the last position"),
         ({"next_scores": lambda ids: torch.zeros(9, 4)}, "got (9, 4) for ids (1, 1)"),
         ({"next_scores": lambda ids: torch.ones(len(ids), 4)}, "Apply log_softmax(dim=-1)"),

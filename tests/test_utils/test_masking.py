@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from helpers import error_of, random, randomise
 from utils.attention import MultiHeadAttention, scaled_dot_product_attention
@@ -179,3 +180,30 @@ def test_a_mask_of_another_type_gets_a_fix_that_works(door, make, said, mend):
     assert "attn_mask must be a boolean tensor, True = may attend, got " in text and said in text
     assert torch.equal(mend(wrong), right)
     door(mend(wrong))
+
+
+# --- what the docstrings say of PyTorch
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("gradients", [True, False])
+def test_is_causal_replaces_the_mask_of_pytorchs_layer(training, gradients):
+    layer, x = nn.MultiheadAttention(8, 2, batch_first=True).train(training), random(1, 4, 8)
+    hidden = ~(causal_mask(4) & padding_mask(torch.tensor([2]), 4)[0, 0])
+    with torch.set_grad_enabled(gradients):
+        alone, hinted = (
+            layer(x, x, x, attn_mask=hidden, need_weights=False, is_causal=is_causal)[0]
+            for is_causal in (False, True)
+        )
+        plain = layer(x, x, x, attn_mask=~causal_mask(4), need_weights=False)[0]
+    replaced = training or gradients
+    torch.testing.assert_close(hinted, plain if replaced else alone)
+    assert not torch.allclose(alone, plain)
+
+
+def test_the_least_number_opens_a_fully_masked_row_and_infinity_does_not():
+    q, v, mask = random(2, 4), random(2, 4, seed=1), torch.tensor([[True, True], [False, False]])
+    scores = (q @ q.T / 2).masked_fill(~mask, torch.finfo(torch.float32).min)
+    torch.testing.assert_close((scores.softmax(dim=-1) @ v)[1], v.mean(dim=0))
+    output, weights = scaled_dot_product_attention(q, q, v, mask)
+    assert (output[1] == 0).all() and (weights[1] == 0).all()

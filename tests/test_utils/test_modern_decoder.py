@@ -7,7 +7,7 @@ import transformers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
-from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
+from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding, apply_rotary_pos_emb
 
 from checks.chapter_13 import long_speeds
 from helpers import CLOSE, error_of, random, randomise
@@ -21,6 +21,7 @@ from utils.modern_decoder import (
     ModernBlock,
     ModernDecoder,
     RMSNorm,
+    RopeScaling,
     apply_rotary,
 )
 
@@ -302,6 +303,29 @@ def test_the_speeds_of_exercise_6_are_those_of_transformers():
     assert 0 < int((ours == speeds).sum()) < 32 and (ours[-1] == speeds[-1] / 8).all()
 
 
+@pytest.mark.parametrize("n", [1_024, 40_960])
+@pytest.mark.parametrize("base", [10_000.0, 500_000.0])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_rotary_is_that_of_transformers_to_the_bit(n, base, dtype):
+    rope = {"rope_type": "default", "rope_theta": base}
+    theirs = LlamaRotaryEmbedding(transformers.LlamaConfig(head_dim=16, rope_parameters=rope))
+    q, k = random(1, 2, n, 16).to(dtype), random(1, 1, n, 16, seed=1).to(dtype)
+    cos, sin = theirs(q, torch.arange(n)[None])
+    for mine, other in zip((q, k), apply_rotary_pos_emb(q, k, cos, sin), strict=True):
+        assert torch.equal(apply_rotary(mine, torch.arange(n), base), other)
+
+
+def test_scaled_rotary_is_that_of_transformers():
+    rope = {"rope_type": "llama3", "rope_theta": 10_000.0, "original_max_position_embeddings": 512}
+    rope |= {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+    theirs = LlamaRotaryEmbedding(transformers.LlamaConfig(head_dim=64, rope_parameters=rope))
+    q = random(1, 2, 300, 64)
+    expected, _ = apply_rotary_pos_emb(q, q, *theirs(q, torch.arange(300)[None]))
+    scaled = apply_rotary(q, torch.arange(300), rope_scaling=RopeScaling(8.0, 1.0, 4.0, 512))
+    torch.testing.assert_close(scaled, expected, rtol=1e-4, atol=1e-4)
+    assert (apply_rotary(q, torch.arange(300)) - expected).abs().max() > 0.1
+
+
 # --- properties of the whole
 
 
@@ -387,13 +411,14 @@ def test_half_precision_and_state_dict():
         (lambda: GroupedQueryAttention(12, 2, 1, head_dim=0), "head_dim must be an integer"),
         (
             lambda: GroupedQueryAttention(12, 2, 1, rope_theta=0),
-            "rope_theta must be greater than 0",
+            "rope_theta must be a number in (0, inf)",
         ),
         (lambda: GroupedQueryAttention(12, 2, 0), "num_kv_heads must be an integer"),
         (lambda: ModernBlock(0, 2, 1, 8), "ModernBlock: embed_dim must be"),
         (lambda: decoder(num_layers=0), "ModernDecoder: num_layers must be"),
         (lambda: decoder(vocab_size=0), "ModernDecoder: vocab_size must be"),
         (lambda: decoder(head_dim=7), "got head_dim=7"),
+        (lambda: RMSNorm(4, eps=-1e-6), "eps must be a number in [0, inf), got eps=-1e-06"),
         (lambda: decoder(num_kv_heads=4), "Pick num_kv_heads from [1, 2, 3, 6]"),
     ],
 )
@@ -427,6 +452,8 @@ def test_bad_arguments(build, said):
         (lambda: decoder()(ids_of().float()), "ids.long()"),
         (lambda: decoder()(ids_of() + 1), "ids must lie between 0 and 12, got 13"),
         (lambda: decoder()(ids_of() - 2), "between 0 and 12, got -1"),
+        (lambda: decoder()(ids_of(), positions=torch.arange(N) - 1), "0 and 16777215, got -1"),
+        (lambda: decoder()(ids_of(), positions=torch.ones(N)), "positions.long()"),
         (lambda: decoder()(ids_of()[:, :0]), "at least one token, got ids.shape=(2, 0)"),
         (lambda: decoder()(ids_of(), torch.ones(B, N) > 0), "attn_mask[:, None, None, :]"),
     ],

@@ -175,6 +175,13 @@ def test_equals_transformers_with_padding(write, kind, padding):
     compare(loader(kind)(folder), theirs, padding)
 
 
+LLAMA3 = {
+    "rope_type": "llama3",
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64,
+}
 CHANGED = [
     ("vit", {"image_size": 8, "patch_size": 4, "num_channels": 3}),
     ("vit", {"hidden_act": "gelu_new", "layer_norm_eps": 0.1, "num_labels": 7}),
@@ -186,6 +193,8 @@ CHANGED = [
     ("llama", {"rms_norm_eps": 0.1, "num_key_value_heads": 4, "head_dim": 10}),
     ("llama", {"tie_word_embeddings": True, "num_hidden_layers": 11}),
     ("llama", {"rope_parameters": {"rope_type": "default", "rope_theta": 30.0}}),
+    ("llama", {"rope_parameters": {**LLAMA3, "rope_theta": 30.0}, "hidden_size": 40}),
+    ("llama", {"rope_parameters": {**LLAMA3, "rope_theta": 500_000.0}}),
     ("mistral", {"sliding_window": None, "head_dim": 8}),
     ("mistral", {"sliding_window": 1}),
     ("qwen2", {"use_sliding_window": True, "sliding_window": 3, "max_window_layers": 0}),
@@ -462,7 +471,7 @@ def test_a_tensor_that_comes_twice_or_is_no_weight(copied):
     assert "every tensor must come once" in text and "embedding.positions" in text
     save({**tensors, "transformer.h.0.mlp.c_fc.weight": torch.ones(24, 96, dtype=torch.int8)})
     text = error_of(lambda: load_gpt2(folder))
-    assert "transformer.h.0.mlp.c_fc.weight" in text and "quantised" in text
+    assert "transformer.h.0.mlp.c_fc.weight" in text and "quantized" in text
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "qwen3"])
@@ -543,11 +552,22 @@ BAD_CONFIGS = [
     ("gpt2", {"activation_function": "swish"}, "activation_function='swish'"),
     ("gpt2", {"model_type": "gpt_neo"}, "model_type='gpt_neo'"),
     ("gpt2", {"n_head": 5}, "multiple of num_heads"),
-    ("gpt2", {"n_layer": "two"}, "num_layers='two'"),
+    ("gpt2", {"n_layer": "two"}, "n_layer='two'"),
     ("llama", {"hidden_act": "gelu"}, "hidden_act='silu'"),
     ("llama", {"attention_bias": True}, "attention_bias=False"),
     ("llama", {"mlp_bias": True}, "mlp_bias=False"),
-    ("llama", {"rope_parameters": {"rope_type": "llama3", "factor": 8.0}}, "llama3"),
+    ("llama", {"rope_parameters": {"rope_type": "llama3", "factor": 8.0}}, "low_freq_factor"),
+    ("llama", {"rope_parameters": {**LLAMA3, "low_freq_factor": 4.0}}, "rise from low to high"),
+    ("llama", {"rope_parameters": {"rope_type": "yarn", "factor": 8.0}}, "yarn"),
+    ("llama", {"rope_parameters": {"a": {"rope_theta": 1.0}, "b": {"rope_theta": 2.0}}}, "'b'"),
+    ("llama", {"rope_parameters": None, "rope_scaling": [1]}, "rope_scaling=[1]"),
+    ("llama", {"rope_parameters": None, "rope_theta": "x"}, "rope_theta='x'"),
+    ("llama", {"rotary_pct": 0.25}, "whole heads"),
+    ("gpt2", {"n_embd": None}, "n_embd=None"),
+    ("gpt2", {"activation_function": ["gelu"]}, "activation_function=['gelu']"),
+    ("gpt2", {"layer_norm_epsilon": "1e-5"}, "layer_norm_epsilon='1e-5'"),
+    ("gpt2", {"model_type": "bert"}, "Take load_bert."),
+    ("gpt2", {"model_type": ["gpt2"]}, "Take AutoModel of transformers"),
     ("llama", {"rope_parameters": None, "rope_scaling": {"type": "linear"}}, "linear"),
     ("llama", {"rope_parameters": {"partial_rotary_factor": 0.5}}, "0.5"),
     ("llama", {"model_type": "gemma"}, "llama or mistral or qwen2 or qwen3"),
@@ -558,7 +578,7 @@ BAD_CONFIGS = [
             "sliding_window": 4,
             "layer_types": ["full_attention", "sliding_attention"],
         },
-        "equally far back",
+        "full_attention or all sliding_attention",
     ),
 ]
 
@@ -585,6 +605,78 @@ def test_every_size_must_be_in_the_config(copied, kind):
             assert str(error).startswith("load_")
             named += repr(key) in str(error)
     assert named >= 5
+
+
+JUNK = [None, True, 0, -1, 1.5, float("nan"), "1e-5", "x", [], [1], [2, "2"], {}, {"a": 1}]
+
+
+@every_kind
+def test_no_entry_of_a_config_raises_anything_but_words(copied, kind):
+    """A bad entry is refused by the loader in words, or what is loaded runs."""
+    folder, _, _ = copied(kind)
+    path = folder / "config.json"
+    config = json.loads(path.read_text())
+    extra = ["rope_scaling", "rope_theta", "n_inner", "num_labels", "use_sliding_window"]
+    refused = 0
+    for key in [*config, *(key for key in extra if key not in config)]:
+        for junk in JUNK:
+            path.write_text(json.dumps({**config, key: junk}))
+            try:
+                ours = loader(kind)(folder)
+            except ValueError as error:
+                where, rest = str(error).split(": ", 1)
+                assert where.isidentifier() and "got " in rest, (key, junk, error)
+                refused += 1
+                continue
+            with torch.no_grad():
+                inputs = torch.zeros(1, 2, 12, 8) if kind == "vit" else some_ids()
+                assert ours(inputs).isfinite().all(), (key, junk)
+    assert refused > 50
+
+
+def test_what_is_no_window_and_no_scaling_for_transformers_is_none_here(copied):
+    folder, _, _ = copied("qwen2")
+    expected = load_llama(folder)(some_ids())
+    set_config(folder, use_sliding_window=True, sliding_window=3, layer_types=None)
+    assert torch.equal(load_llama(folder)(some_ids()), expected), "all layers are below 28"
+    set_config(folder, max_window_layers=1)
+    assert "'full_attention', 'sliding_attention'" in error_of(lambda: load_llama(folder))
+    set_config(folder, max_window_layers=0)
+    assert not torch.allclose(load_llama(folder)(some_ids()), expected)
+
+    folder, _, _ = copied("llama")
+    set_config(folder, rope_parameters={"rope_type": "default", "rope_theta": 30.0})
+    expected = load_llama(folder)(some_ids())
+    one = {"rope_type": "default", "rope_theta": 30.0}
+    set_config(folder, rope_parameters={"full_attention": one, "sliding_attention": one})
+    assert torch.equal(load_llama(folder)(some_ids()), expected)
+
+    folder, _, _ = copied("vit")
+    set_config(folder, id2label=None, num_labels=2)
+    assert load_vit(folder).head.out_features == 2
+    set_config(folder, num_labels=3)
+    assert "classifier.bias must fit into" in error_of(lambda: load_vit(folder))
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, "float16", None, torch.float8_e4m3fn])
+def test_weights_become_floating_point_numbers(write, dtype):
+    folder, _ = write("gpt2")
+    assert f"got dtype={dtype!r}" in error_of(lambda: load_gpt2(folder, dtype=dtype))
+
+
+@pytest.mark.parametrize("name", [None, 3, "", b"gpt2", "a/b/c", "/not/there", Path("/not/there")])
+def test_names_that_are_none(name):
+    text = error_of(lambda: load_gpt2(name))
+    assert "name must be a folder that exists, or a name on the hub" in text
+    assert f"such as someone/model, got {name!r}." in text
+
+
+def test_float8_without_its_scales_is_refused(copied):
+    folder, tensors, save = copied("llama")
+    name = "model.layers.0.self_attn.q_proj.weight"
+    save({**tensors, name: tensors[name].to(torch.float8_e4m3fn)})
+    text = error_of(lambda: load_llama(folder))
+    assert f"got {name} of torch.float8_e4m3fn" in text and "quantized" in text
 
 
 # --- what the classes gained for it
@@ -621,9 +713,11 @@ def test_text_encoder_refuses_bad_types():
     model = TextEncoder(**sizes, max_length=N)
     ids = some_ids()
     assert model(ids).shape == (B, N, 24)
-    for bad in (torch.full_like(ids, 2), torch.full_like(ids, -1), torch.zeros(B, 1).long()):
+    for bad in (torch.full_like(ids, 2), torch.full_like(ids, -1)):
         text = error_of(lambda bad=bad: model(ids, types=bad))
-        assert "types must be one number from 0 to 1" in text
+        assert "types must lie between 0 and 1" in text
+    text = error_of(lambda: model(ids, types=torch.zeros(B, 1).long()))
+    assert f"types must have shape (b={B}, n={N})" in text
     assert "num_types=0" in error_of(lambda: TextEncoder(**sizes, max_length=N, num_types=0))
     real = real_tokens("right")
     changed = ids.where(real, (ids + 1) % V)

@@ -72,7 +72,7 @@ def test_a_symbol_twice_is_named():
 
 @pytest.mark.parametrize("wrong", [[7], [-1], [1.0], [True], [[4]], torch.tensor([[4]])])
 def test_ids_that_no_vocabulary_of_three_letters_has(wrong):
-    assert "ids must be integers from 0 to 6" in error_of(lambda: Vocabulary("abc").decode(wrong))
+    assert "id must be an integer from 0 to 6" in error_of(lambda: Vocabulary("abc").decode(wrong))
 
 
 def test_ids_are_not_encoded_again():
@@ -115,7 +115,7 @@ def test_the_mask_takes_another_padding_id():
         (lambda: pad([[4]] * 9 + [[]]), "an empty one at 9", None),
         (lambda: pad([[4, 5]], length=1), "or pass length=2", lambda: pad([[4, 5]], length=2)),
         (lambda: pad([[4, 5]], length=0), "length must be an integer of at least 1", None),
-        (lambda: pad([[4.0, 5.0]]), "lists of integers, got 4.0", None),
+        (lambda: pad([[4.0, 5.0]]), "lists of integers, and padding_id one of them, got 4.0", None),
         (
             lambda: pad(["abc"]),
             "Encode the text first",

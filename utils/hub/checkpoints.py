@@ -1,6 +1,7 @@
 """Read a checkpoint: a folder or a name on the hub, in one file or in several (chapter 15)."""
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,13 +13,17 @@ Config = dict[str, Any]
 
 INDEX = "model.safetensors.index.json"
 
+# model_type -> the function that loads it
+LOADERS = {"vit": "load_vit", "bert": "load_bert", "gpt2": "load_gpt2"}
+LOADERS |= dict.fromkeys(("llama", "mistral", "qwen2", "qwen3"), "load_llama")
+
 
 def open_checkpoint(where: str, name: str | Path, *kinds: str) -> tuple[Path, Config]:
     """Return the folder of a checkpoint, and what its config.json says.
 
     Args:
         where: the public name that an error begins with.
-        name: a folder, or a name on HuggingFace's hub, which is looked for in the cache first.
+        name: a folder, or a name on HuggingFace's hub; without a network, its cache is read.
         kinds: the families that are welcome, as the config calls them.
 
     Raises: ValueError for no folder and no such name, no config.json or a damaged one, or the
@@ -33,10 +38,12 @@ def open_checkpoint(where: str, name: str | Path, *kinds: str) -> tuple[Path, Co
             "A checkpoint is the folder that save_pretrained wrote, not a file in it."
         )
     config = _json(where, path)
-    if config.get("model_type") not in kinds:
+    kind = config.get("model_type")
+    if kind not in kinds:
+        known = isinstance(kind, str) and kind in LOADERS
+        fix = f"Take {LOADERS[kind]}" if known else "Take AutoModel of transformers: none here can"
         raise ValueError(
-            f"{where}: model_type must be {' or '.join(kinds)}, "
-            f"got model_type={config.get('model_type')!r}. Take the loader of that family."
+            f"{where}: model_type must be {' or '.join(kinds)}, got model_type={kind!r}. {fix}."
         )
     return folder, config
 
@@ -110,9 +117,13 @@ def list_some(names: Sequence[str]) -> str:
 
 def _folder(where: str, name: str | Path) -> Path:
     """Return a folder as it is, and of a name on the hub the folder in the cache."""
-    folder = Path(name)
-    if folder.is_dir():
-        return folder
+    if isinstance(name, str | Path) and name != "" and Path(name).is_dir():
+        return Path(name)
+    if not isinstance(name, str | Path) or not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", str(name)):
+        raise ValueError(
+            f"{where}: name must be a folder that exists, or a name on the hub such as "
+            f"someone/model, got {name!r}. Check the spelling."
+        )
     from huggingface_hub import snapshot_download  # here, since it takes a while
 
     wanted = ["config.json", "model.safetensors", "model-*.safetensors", INDEX]

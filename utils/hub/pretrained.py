@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -11,7 +12,7 @@ from torch import Tensor, nn
 
 from utils.hub.checkpoints import Config, list_some, open_checkpoint, read_tensors
 from utils.language_model import LanguageModel, TextEncoder
-from utils.modern_decoder import ModernDecoder
+from utils.modern_decoder import ModernDecoder, RopeScaling
 from utils.vision_transformer import VisionTransformer
 
 Model = TypeVar("Model", bound=nn.Module)
@@ -196,14 +197,14 @@ def load_vit(name: str | Path, *, dtype: torch.dtype = torch.float32) -> VisionT
     Source: Dosovitskiy et al. 2021; chapter 15.
     """
     where = "load_vit"
-    folder, config = open_checkpoint(where, name, "vit")
+    folder, config = _open(where, name, dtype, ["vit"])
     _demand(where, config, "qkv_bias", True, default=True)
     _demand(where, config, "pooler_act", "tanh", default="tanh")
     options = {
         "image_size": _size(config, where, "image_size"),
         "patch_size": _size(config, where, "patch_size"),
         "in_channels": _of(config, where, "num_channels"),
-        "num_classes": len(config.get("id2label") or "01"),  # two, if none are named
+        "num_classes": _classes(config, where),
         **_encoder_sizes(config, where),
     }
     return _load(where, folder, VisionTransformer, options, VIT, "vit.", dtype)
@@ -227,7 +228,7 @@ def load_bert(name: str | Path, *, dtype: torch.dtype = torch.float32) -> TextEn
     Source: Devlin et al. 2019; chapter 15.
     """
     where = "load_bert"
-    folder, config = open_checkpoint(where, name, "bert")
+    folder, config = _open(where, name, dtype, ["bert"])
     _demand(where, config, "is_decoder", False, default=False)
     _demand(where, config, "add_cross_attention", False, default=False)
     _demand(where, config, "position_embedding_type", "absolute", default="absolute")
@@ -256,7 +257,7 @@ def load_gpt2(name: str | Path, *, dtype: torch.dtype = torch.float32) -> Langua
     Source: Radford et al. 2019; chapter 15.
     """
     where = "load_gpt2"
-    folder, config = open_checkpoint(where, name, "gpt2")
+    folder, config = _open(where, name, dtype, ["gpt2"])
     _demand(where, config, "scale_attn_weights", True, default=True)
     _demand(where, config, "scale_attn_by_inverse_layer_idx", False, default=False)
     _demand(where, config, "add_cross_attention", False, default=False)
@@ -265,18 +266,18 @@ def load_gpt2(name: str | Path, *, dtype: torch.dtype = torch.float32) -> Langua
         "vocab_size": _of(config, where, "vocab_size"),
         "embed_dim": width,
         "num_heads": _of(config, where, "n_head"),
-        "mlp_dim": config.get("n_inner") or 4 * width,
+        "mlp_dim": _of(config, where, "n_inner", int, 4 * width),
         "num_layers": _of(config, where, "n_layer"),
         "max_length": _of(config, where, "n_positions"),
-        "tie_weights": config.get("tie_word_embeddings", True),
+        "tie_weights": _of(config, where, "tie_word_embeddings", bool, True),
         "activation": _activation(where, config, "activation_function"),
-        "norm_eps": _of(config, where, "layer_norm_epsilon"),
+        "norm_eps": _of(config, where, "layer_norm_epsilon", float),
     }
     return _load(where, folder, LanguageModel, options, GPT2, "transformer.", dtype)
 
 
 def load_llama(name: str | Path, *, dtype: torch.dtype = torch.float32) -> ModernDecoder:
-    """Load a Llama, Mistral, Qwen2 or Qwen3, such as "Qwen/Qwen3-0.6B".
+    """Load a Llama (also 3.1 and later), Mistral, Qwen2 or Qwen3, such as "Qwen/Qwen3-0.6B".
 
     Args:
         name: a folder with config.json and safetensors, or a name on HuggingFace's hub.
@@ -287,12 +288,12 @@ def load_llama(name: str | Path, *, dtype: torch.dtype = torch.float32) -> Moder
         attn_mask  bool, True = may attend, broadcastable to (b, h, n, n); causal comes on top
         result     (b, n, vocab_size)
 
-    Raises: as `load_vit`; rotary speeds that are rescaled, and windows in some layers only, are
-        what `ModernDecoder` cannot be.
+    Raises: as `load_vit`; rotary that is neither plain nor that of Llama 3.1, and windows in only
+        some layers, are what `ModernDecoder` cannot be.
     Source: Touvron et al. 2023, Jiang et al. 2023, Yang et al. 2024 and 2025; chapter 15.
     """
     where = "load_llama"
-    folder, config = open_checkpoint(where, name, "llama", "mistral", "qwen2", "qwen3")
+    folder, config = _open(where, name, dtype, ["llama", "mistral", "qwen2", "qwen3"])
     kind = config["model_type"]
     _demand(where, config, "hidden_act", "silu", default="silu")
     _demand(where, config, "attention_bias", False, default=False)
@@ -302,31 +303,65 @@ def load_llama(name: str | Path, *, dtype: torch.dtype = torch.float32) -> Moder
         "vocab_size": _of(config, where, "vocab_size"),
         "embed_dim": width,
         "num_heads": heads,
-        "num_kv_heads": config.get("num_key_value_heads") or heads,
+        "num_kv_heads": _of(config, where, "num_key_value_heads", int, heads),
         "mlp_dim": _of(config, where, "intermediate_size"),
         "num_layers": _of(config, where, "num_hidden_layers"),
-        "head_dim": config.get("head_dim") or (128 if kind == "qwen3" else None),
-        "rope_theta": _rope_theta(where, config),
+        "head_dim": _of(config, where, "head_dim", int, 128 if kind == "qwen3" else None),
         "bias": kind == "qwen2",
         "qk_norm": kind == "qwen3",
-        "tie_weights": config.get("tie_word_embeddings", False),
-        "norm_eps": _of(config, where, "rms_norm_eps"),
+        "tie_weights": _of(config, where, "tie_word_embeddings", bool, False),
+        "norm_eps": _of(config, where, "rms_norm_eps", float),
         "window": _window(where, config),
+        **_rotary(where, config),
     }
     return _load(where, folder, ModernDecoder, options, LLAMA, "model.", dtype)
 
 
 # --- what a config says
 
+# the types that a value can have: how a message calls one, and which values are of it
+KINDS: dict[type, tuple[str, Callable[[Any], bool]]] = {
+    int: ("an integer of at least 1", lambda value: type(value) is int and value >= 1),
+    float: (
+        "a finite number of at least 0",
+        lambda value: type(value) in (int, float) and 0 <= value < inf,
+    ),
+    bool: ("true or false", lambda value: type(value) is bool),
+    dict: ("an object with names and values", lambda value: type(value) is dict),
+}
+MISSING = object()
 
-def _of(config: Config, where: str, key: str) -> Any:
-    """Return what the config says under a key that it must have."""
-    if key not in config:
+
+def _open(
+    where: str, name: str | Path, dtype: torch.dtype, kinds: Sequence[str]
+) -> tuple[Path, Config]:
+    """Return the folder of a checkpoint and its config, after checking what the weights become."""
+    half_to_double = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+    if dtype not in half_to_double:
+        raise ValueError(
+            f"{where}: dtype must be one of {half_to_double}, got dtype={dtype!r}. "
+            "Pass for example torch.bfloat16."
+        )
+    return open_checkpoint(where, name, *kinds)
+
+
+def _of(config: Config, where: str, key: str, kind: type = int, default: Any = MISSING) -> Any:
+    """Return what the config says under a key; null and no entry mean the default, if any."""
+    if key not in config and default is MISSING:
         raise ValueError(
             f"{where}: config.json must say {key!r}, got {len(config)} other keys. "
-            "Take the config.json that was saved beside these weights."
+            "Take the config.json that was saved with these weights."
         )
-    return config[key]
+    value = config.get(key)
+    if value is None and default is not MISSING:
+        return default
+    rule, fits = KINDS[kind]
+    if not fits(value):
+        raise ValueError(
+            f"{where}: {key} in config.json must be {rule}, got {key}={value!r}. "
+            "Take the config.json that was saved with these weights."
+        )
+    return value
 
 
 def _demand(where: str, config: Config, key: str, value: object, default: object) -> None:
@@ -338,19 +373,27 @@ def _demand(where: str, config: Config, key: str, value: object, default: object
         )
 
 
-def _size(config: Config, where: str, key: str) -> int | tuple[int, int]:
-    """Return a side of an image or patch, or (height, width)."""
-    size = _of(config, where, key)
-    return tuple(size) if isinstance(size, list) else size
+def _size(config: Config, where: str, key: str) -> tuple[int, int]:
+    """Return a side of an image or patch as (height, width)."""
+    size = config.get(key)
+    sides = size if isinstance(size, list) and len(size) == 2 else (size, size)
+    height, width = (_of({**config, key: side}, where, key) for side in sides)
+    return height, width
+
+
+def _classes(config: Config, where: str) -> int:
+    """Return the number of classes: that of their names, or what num_labels says, or 2."""
+    names = _of(config, where, "id2label", dict, {})
+    return len(names) or _of(config, where, "num_labels", int, 2)
 
 
 def _activation(where: str, config: Config, key: str) -> str:
     """Return our name of the activation function."""
-    theirs = _of(config, where, key)
-    if theirs not in ACTIVATIONS:
+    theirs = config.get(key)
+    if not isinstance(theirs, str) or theirs not in ACTIVATIONS:
         raise ValueError(
             f"{where}: {key} must be one of {sorted(ACTIVATIONS)}, got {key}={theirs!r}. "
-            "Our feed-forward bends with these only."
+            "Our feed-forward has no other activation function; transformers' own has."
         )
     return ACTIVATIONS[theirs]
 
@@ -363,39 +406,60 @@ def _encoder_sizes(config: Config, where: str) -> dict[str, Any]:
         "mlp_dim": _of(config, where, "intermediate_size"),
         "num_layers": _of(config, where, "num_hidden_layers"),
         "activation": _activation(where, config, "hidden_act"),
-        "norm_eps": _of(config, where, "layer_norm_eps"),
+        "norm_eps": _of(config, where, "layer_norm_eps", float),
     }
 
 
-def _rope_theta(where: str, config: Config) -> float:
-    """Return the base of the rotary angles, which old and new configs call differently."""
-    rope = config.get("rope_parameters") or {}
-    scaling = rope or config.get("rope_scaling") or {}
-    kind = scaling.get("rope_type", scaling.get("type", "default"))
-    if kind != "default" or scaling.get("partial_rotary_factor", 1.0) != 1.0:
+def _rotary(where: str, config: Config) -> dict[str, Any]:
+    """Return rope_theta and rope_scaling, which old and new configs call differently."""
+    new = _of(config, where, "rope_parameters", dict, {})
+    layers = [kind for kind in new.values() if isinstance(kind, dict)]
+    if layers:  # one entry for each type of layer
+        new = layers[0]
+    rope = new or _of(config, where, "rope_scaling", dict, {})
+    kind = rope.get("rope_type", rope.get("type", "default"))
+    parts = [rope.get(key, config.get(key)) for key in ("partial_rotary_factor", "rotary_pct")]
+    odd = kind not in ("default", "llama3") or any(part not in (None, 1, 1.0) for part in parts)
+    if odd or any(layer != new for layer in layers):
         raise ValueError(
-            f"{where}: all pairs of a head must turn at the speeds that the base gives, "
-            f"got {scaling}. The first Llama, Mistral and the Qwens do; exercise 13.6 has the "
-            "speeds of Llama 3.1."
+            f"{where}: rotary must be of the type default or llama3, for whole heads and the same "
+            f"in all layers, got {config.get('rope_parameters') or rope}. "
+            "Our class has no other; transformers' own can load this checkpoint."
         )
-    return float(rope.get("rope_theta", config.get("rope_theta", 10_000.0)))
+    theta = _of({**config, **new}, where, "rope_theta", float, 10_000.0)
+    if kind == "default":
+        return {"rope_theta": float(theta)}
+    names = ("factor", "low_freq_factor", "high_freq_factor")
+    numbers = [float(_of(rope, where, name, float)) for name in names]
+    if not 0 < numbers[1] < numbers[2] or not numbers[0]:
+        raise ValueError(
+            f"{where}: factor, low_freq_factor and high_freq_factor must be above 0 and rise from "
+            f"low to high, got {numbers}. Llama 3.1 has 8.0, 1.0 and 4.0."
+        )
+    length = _of(config, where, "max_position_embeddings", int, 8192)
+    length = _of(rope, where, "original_max_position_embeddings", int, length)
+    return {"rope_theta": float(theta), "rope_scaling": RopeScaling(*numbers, length)}
 
 
 def _window(where: str, config: Config) -> int | None:
     """Return how far back a token sees, or None."""
-    window = config.get("sliding_window")
+    window = _of(config, where, "sliding_window", int, None)
     if config["model_type"] == "mistral":
         return window
-    if window is None or not config.get("use_sliding_window", False):
+    slides = _of(config, where, "use_sliding_window", bool, False)
+    if config["model_type"] == "llama" or window is None or not slides:
         return None
-    kinds = set(config.get("layer_types") or ["some"])
-    if kinds == {"full_attention"}:
-        return None
-    if kinds == {"sliding_attention"}:
-        return window
+    kinds = config.get("layer_types")
+    if kinds is None:  # an old config: the first layers have full attention
+        full = _of(config, where, "max_window_layers", float, 28)
+        layers = range(_of(config, where, "num_hidden_layers"))
+        kinds = ["full_attention" if n < full else "sliding_attention" for n in layers]
+    for kind, seen in (("full_attention", None), ("sliding_attention", window)):
+        if isinstance(kinds, list) and kinds and all(layer == kind for layer in kinds):
+            return seen
     raise ValueError(
-        f"{where}: all layers must see equally far back, got sliding_window={window} in some of "
-        "them. Load one without use_sliding_window."
+        f"{where}: all layers must have full_attention or all sliding_attention, got {kinds}. "
+        "Our class has no such form; transformers' own can load this checkpoint."
     )
 
 
@@ -501,10 +565,10 @@ def _change(
     where: str, name: str, tensor: Tensor, row: Changed, wanted: dict[str, torch.Size]
 ) -> dict[str, Tensor]:
     """Return the tensors that one of theirs becomes."""
-    if not tensor.is_floating_point():
+    if not tensor.is_floating_point() or tensor.itemsize == 1:  # float8 needs its scales
         raise ValueError(
-            f"{where}: weights must be floating point numbers, got {name} of {tensor.dtype}. "
-            "The checkpoint is quantised: take the one that it was made from."
+            f"{where}: weights must be floating point numbers of 16 bits or more, got {name} of "
+            f"{tensor.dtype}. The checkpoint is quantized: take the one that it was made from."
         )
     try:
         parts = dict(zip(row.names, row.change(tensor), strict=True))
