@@ -328,7 +328,7 @@ def test_functional_gradients():
         ({"num_heads": 3}, "Pick num_heads from [1, 2, 4, 8, 16]"),
         ({"mlp_dim": 0}, "FeedForward: mlp_dim must be"),
         ({"num_layers": 0}, "Encoder: num_layers must be"),
-        ({"dropout": 1.0}, "dropout must be a fraction"),
+        ({"dropout": 1.0}, "dropout must be a number in [0, 1)"),
     ],
 )
 def test_bad_arguments(changes, said):
