@@ -1304,7 +1304,8 @@ def draw_transformer() -> Drawing:
     d = Drawing("transformer", 826, "The Transformer: encoder, decoder, and what joins them", alt)
     d.heading(
         "The Transformer: encoder, decoder, and what joins them",
-        "Source: j tokens, all attend to all. Target: i tokens, each attends to itself and before.",
+        "Source: j tokens, all attend to all. "
+        "Target: i tokens, each attends to itself and earlier ones.",
     )
     box_w, left, right, top, gap = 192, 28, 272, 128, 26
     enc, dec = left + box_w / 2, right + box_w / 2
