@@ -1304,8 +1304,7 @@ def draw_transformer() -> Drawing:
     d = Drawing("transformer", 826, "The Transformer: encoder, decoder, and what joins them", alt)
     d.heading(
         "The Transformer: encoder, decoder, and what joins them",
-        "Source: j tokens, all attend to all. "
-        "Target: i tokens, each attends to itself and earlier ones.",
+        "Source tokens j attend to all; target tokens i only to themselves and earlier ones.",
     )
     box_w, left, right, top, gap = 192, 28, 272, 128, 26
     enc, dec = left + box_w / 2, right + box_w / 2
