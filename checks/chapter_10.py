@@ -29,20 +29,14 @@ from utils.encoder import Encoder, FeedForward
 from utils.masking import causal_mask
 from utils.text import BEGIN, END, PADDING, UNKNOWN, pad
 
+# Two decoder blocks: with one, the last position would not show a missing causal mask.
+SIZES = {"mlp_dim": 30, "num_encoder_layers": 1, "num_decoder_layers": 2, "max_length": 16}
+
 
 @exercise("10.1", "Which shape?")
 def which_shape(keys_shape, weights_shape, logits_shape, losses_shape) -> Message:
     written(keys_shape, weights_shape, logits_shape, losses_shape)
-    model = Transformer(
-        source_size=70,
-        target_size=50,
-        embed_dim=24,
-        num_heads=4,
-        mlp_dim=30,
-        num_encoder_layers=1,
-        num_decoder_layers=1,
-        max_length=9,
-    )
+    model = Transformer(source_size=70, target_size=50, embed_dim=24, num_heads=4, **SIZES)
     source, whole = torch.zeros(3, 8, dtype=torch.long), torch.zeros(3, 6, dtype=torch.long)
     keys: list[Tensor] = []
     cross = model.decoder.layers[0].cross_attn
@@ -98,26 +92,24 @@ CROSS_MISTAKES = patches(
         "queries-split-otherwise": ('w_q, "b n (h d)', 'w_q, "b n (d h)'),
         "every-hth-number": (*INTERLEAVED, '-> b n (h d)"', '-> b n (d h)"'),
         "split-interleaved-join-not": INTERLEAVED,
+        "joined-as-in-memory": (
+            'rearrange(weights @ v, "b h n d -> b n (h d)")',
+            "(weights @ v).reshape(*x.shape[:2], -1)",
+        ),
         "joined-interleaved": ('-> b n (h d)"', '-> b n (d h)"'),
         "heads-cut-from-memory": (
             "\n    scores",
             "\n    q, k, v = (rearrange(t, 'b h n d -> b n (h d)') for t in (q, k, v))"
             "\n    q, k, v = (t.reshape(len(t), h, t.shape[1], -1) for t in (q, k, v))\n    scores",
         ),
-        "softmax-over-queries": [
-            ("dim=-1)", "dim=-2).nan_to_num()"),
-            ("dim=-1)", "dim=-2)"),
-        ],
+        "softmax-over-queries": [("dim=-1)", "dim=-2).nan_to_num()"), ("dim=-1)", "dim=-2)")],
         "softmax-is-missing": (WEIGHTS, "scores.masked_fill(hidden, 0.0)"),
         "source-not-masked": (".masked_fill(hidden, -torch.inf)", ""),
         "masked-score-is-zero": ("-torch.inf", "0.0"),
         "masked-score-is-only-low": [
             ("-torch.inf", low) for low in ("-1.0", "-5.0", "-10.0", "-20.0")
         ],
-        "sigmoid-not-softmax": [
-            ("softmax(dim=-1)", "sigmoid()"),
-            (WEIGHTS, "scores.sigmoid()"),
-        ],
+        "sigmoid-not-softmax": [("softmax(dim=-1)", "sigmoid()"), (WEIGHTS, "scores.sigmoid()")],
         "masked-after-softmax": (WEIGHTS, "scores.softmax(dim=-1) * ~hidden"),
         "mask-upside-down": ("~real", "real"),
         "keys-from-w-v": ("@ w_k", "@ w_x", "@ w_v", "@ w_k", "@ w_x", "@ w_v"),
@@ -157,9 +149,13 @@ DECODING_MISTAKES = patches(
         "source-padding-open": (ACROSS, ", None\n"),
         "source-over-queries": (ACROSS, ", source.mT\n"),
         "source-upside-down": (ACROSS, ", ~source\n"),
+        "both-masks-inverted": ("own, across)", "~own, ~across)"),
         "source-also-causal": (ACROSS, ", source & past\n"),
         "source-masked-as-target": (ACROSS, ", target & past\n"),
-        "queries-of-padding-blocked": (ACROSS, ", source & target.mT\n"),
+        "queries-of-padding-blocked": [
+            (ACROSS, f", source & {blocked}\n")
+            for blocked in ("target.mT", "(past & target).any(dim=-1, keepdim=True)")
+        ],
         "both-tables-exchanged": ("past & target, source", "past & source, target"),
         "both-masks-exchanged": ("past & target, source", "source, past & target"),
         "target-padding-open": ("past & target", "past"),
@@ -180,14 +176,14 @@ DECODING_MISTAKES = patches(
 
 
 def decoder_and_texts(target_axis: str, source_axis: str) -> Callable[[Case], tuple[Any, ...]]:
-    """A decoder, both texts, and tables of their real tokens; the first of each is real."""
+    """A decoder, both sequences, and which of their tokens are real; at least one of each."""
 
     def inputs(case: Case) -> tuple[Any, ...]:
         x, memory = case.randn(f"b {target_axis} (h d)"), case.randn(f"b {source_axis} (h d)")
         decoder = randomise(Decoder(2, x.shape[2], case["h"], case["m"])).to(case.dtype).eval()
         tables = [case.bools(f"b {axis}", share=0.6) for axis in (target_axis, source_axis)]
         for table in tables:
-            table[:, 0] = True
+            table[:, case.random.randrange(table.shape[1])] = True
         return decoder, x, memory, *tables
 
     return inputs
@@ -195,7 +191,7 @@ def decoder_and_texts(target_axis: str, source_axis: str) -> Callable[[Case], tu
 
 @exercise("10.3", "Find the bug")
 def find_the_bug(healthy) -> Message:
-    # First texts of one length, where the bug and its variants run; then of different lengths.
+    # First sequences of one length, where the bug and its variants run; then of different lengths.
     for axes in (("n", "n"), ("i", "j")):
         compared = same_function(
             healthy,
@@ -234,7 +230,11 @@ SHIFT_MISTAKES = patches(
         ],
         "shifted-twice": [(WANTED, "[*ids[1:], END]"), (WANTED, "[*ids[1:], END, PADDING]")],
         "begin-is-missing": (GIVEN, "ids", WANTED, "[*ids[1:], END]"),
-        "end-is-missing": [(WANTED, "ids"), (GIVEN, "[BEGIN, *ids[:-1]]", WANTED, "ids")],
+        "end-is-missing": [
+            (WANTED, "ids"),
+            (GIVEN, "[BEGIN, *ids[:-1]]", WANTED, "ids"),
+            ("pad(expected)", "pad(given).roll(-1, 1)"),
+        ],
         "input-and-expected-swapped": (BOTH, "pad(expected), pad(given)"),
         "one-place-too-many": [
             (GIVEN, WHOLE, WANTED, "[*ids, END, PADDING]"),
@@ -247,10 +247,7 @@ SHIFT_MISTAKES = patches(
             ("in targets", "in sorted(targets, key=len)"),
             ("in targets", "in sorted(targets, key=len, reverse=True)"),
         ],
-        "last-id-is-missing": [
-            (WANTED, "[*ids[:-1], END]"),
-            (WANTED, "[*ids[:-1], END, PADDING]"),
-        ],
+        "last-id-is-missing": [(WANTED, "[*ids[:-1], END]"), (WANTED, "[*ids[:-1], END, PADDING]")],
         "end-at-the-last-place": ("pad(expected)", "F.pad(pad(targets), (0, 1), value=END)"),
         "begin-and-end-swapped": [
             (GIVEN, "[END, *ids]"),
@@ -295,14 +292,7 @@ class RightBlock(nn.Module):
         self.norm4 = nn.LayerNorm(embed_dim)
         self.mlp = FeedForward(embed_dim, mlp_dim)
 
-    def forward(
-        self,
-        x: Tensor,
-        text: Tensor,
-        image: Tensor,
-        attn_mask: Tensor | None = None,
-        text_mask: Tensor | None = None,
-    ) -> Tensor:
+    def forward(self, x, text, image, attn_mask=None, text_mask=None) -> Tensor:
         read = self.norm1(x)
         x = x + self.attn(read, attn_mask=attn_mask)
         read = self.norm2(x)
@@ -318,12 +308,16 @@ TEXT_STEP = f"self.norm2(x)\n        x = x + self.text_attn{TEXT}"
 IMAGE_STEP = f"self.norm3(x)\n        x = x + self.image_attn{IMAGE}"
 EXCHANGED = ("text_attn(", "other(", "image_attn(", "text_attn(", "other(", "image_attn(")
 PARTS = ("attn", "text_attn", "image_attn", "mlp")
-POST_NORM = """
-        x = self.norm1(x + self.attn(x, attn_mask=attn_mask))
-        x = self.norm2(x + self.text_attn(x, text, text_mask))
-        x = self.norm3(x + self.image_attn(x, image))
-        return self.norm4(x + self.mlp(x))
-"""
+STEPS = ("attn(x, attn_mask=attn_mask)", "text_attn(x, text, text_mask)", "image_attn(x, image)")
+
+
+def in_order(step: str) -> tuple[str, str]:
+    """A patch that runs every part p with its norm n as the step says."""
+    lines = [f"x = {step.format(n=n, p=p)}" for n, p in enumerate((*STEPS, "mlp(x)"), start=1)]
+    first = "read = self.norm1(x)\n"
+    return first, "\n        ".join((*lines, "return x", first))
+
+
 BLOCK_MISTAKES = patches(
     RightBlock,
     {
@@ -346,8 +340,9 @@ BLOCK_MISTAKES = patches(
             IMAGE_STEP,
             "None",
         ),
-        "post-norm-not-pre": ("        read = self.norm1(x)\n", POST_NORM),
-        "stream-not-added": [
+        "post-norm-not-pre": in_order("self.norm{n}(x + self.{p})"),
+        "norm-after-the-part": in_order("x + self.norm{n}(self.{p})"),
+        "part-not-added": [
             tuple(text for part in lost for text in (f"x + self.{part}(", f"self.{part}("))
             for number in range(len(PARTS))
             for lost in combinations(PARTS, number + 1)
@@ -426,16 +421,23 @@ LOSS_MISTAKES = patches(
     smoothed,
     {
         "no-smoothing": (WEIGHTED, "correct"),
-        "padding-is-counted": (AVERAGE, "losses.mean()"),
+        "padding-is-counted": [
+            (AVERAGE, "losses.mean()"),
+            (AVERAGE, "losses.sum() / counts.sum()"),
+        ],
         "divided-by-padding-too": (AVERAGE, "(losses * counts).mean()"),
         "losses-are-summed": (" / counts.sum()", ""),
         "mean-by-sentence": (AVERAGE, "((losses * counts).sum(dim=1) / counts.sum(dim=1)).mean()"),
         "only-padding-counted": ("!= PADDING", "== PADDING"),
         "probabilities-swapped": (WEIGHTED, "smoothing * correct + (1 - smoothing) * uniform"),
         "correct-id-keeps-smoothing": ("(1 - smoothing)", "smoothing"),
-        "smoothing-over-the-others": (
-            UNIFORM,
-            "(-logs.sum(dim=-1) - correct) / (logs.shape[-1] - 1)",
+        "smoothing-over-the-others": [
+            (UNIFORM, "(-logs.sum(dim=-1) - correct) / (logs.shape[-1] - 1)"),
+            (UNIFORM, "(-logs[..., 1:].sum(dim=-1) - correct) / (logs.shape[-1] - 2)"),
+        ],
+        "probabilities-added-first": (
+            WEIGHTED,
+            "-((1 - smoothing) * (-correct).exp() + smoothing / logs.shape[-1]).log()",
         ),
         "smoothing-not-divided": (UNIFORM, "-logs.sum(dim=-1)"),
         "smoothing-is-added": ("(1 - smoothing) * ", ""),
@@ -472,11 +474,8 @@ def logits_and_expected(case: Case) -> tuple[Tensor, Tensor, float]:
     lengths = case.integers("b", 1, case["i"] + 1)
     lengths[0], lengths[1] = 1, case["i"]
     positions = torch.arange(case["i"])
-    return (
-        logits,
-        expected.masked_fill(positions >= lengths[:, None], PADDING),
-        case.random.uniform(0.1, 0.4),
-    )
+    expected = expected.masked_fill(positions >= lengths[:, None], PADDING)
+    return logits, expected, case.random.uniform(0.1, 0.4)
 
 
 @exercise("10.6", "Label smoothing")
@@ -520,6 +519,16 @@ NEXT_MISTAKES = patches(
         "logits-not-logarithms": (f".{LOGS}", ""),
         "probabilities-not-logarithms": (LOGS, "softmax(dim=-1)"),
         "log-of-bare-logits": (LOGS, "log()"),
+        "logarithm-of-base-2": (LOGS, f"{LOGS} / {math.log(2)}"),
+        "log-probabilities-negative": (LAST, f"-{LAST}"),
+        "prefix-not-causal": (
+            "decode(prefixes, memory)",
+            "head(model.decoder(model.target_embedding(prefixes), memory))",
+        ),
+        "source-with-begin-or-end": [
+            ("source[None]", f"torch.tensor([[{begin}*source, {end}]])")
+            for begin, end in (("BEGIN, ", "END"), ("", "END"), ("BEGIN, ", ""))
+        ],
         "softmax-over-prefixes": (LOGS, "log_softmax(dim=0)"),
         "normed-over-everything": (
             LAST,
@@ -544,17 +553,9 @@ NEXT_MISTAKES = patches(
 
 def model_and_prefixes(case: Case) -> tuple[Transformer, Tensor, Tensor]:
     """A Transformer, the ids of one source, and several prefixes of its target."""
-    model = Transformer(
-        source_size=30,
-        target_size=21,
-        embed_dim=2 * case["h"],
-        num_heads=case["h"],
-        mlp_dim=12,
-        num_encoder_layers=1,
-        num_decoder_layers=1,
-        max_length=16,
-    )
-    model.encoder = Watched(1, 2 * case["h"], case["h"], 12)
+    sizes = {"embed_dim": 2 * case["h"], "num_heads": case["h"]}
+    model = Transformer(source_size=30, target_size=21, **sizes, **SIZES)
+    model.encoder = Watched(1, **sizes, mlp_dim=12)
     prefixes = case.integers("w t", 4, 21)
     prefixes[:, 0] = BEGIN
     return randomise(model).to(case.dtype).eval(), case.integers("j", 4, 30), prefixes

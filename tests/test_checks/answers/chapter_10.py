@@ -80,6 +80,11 @@ BANK = {
             swap("(h d) -> b h i d", "(d h) -> b h i d", cause="queries-split-otherwise"),
             swap("b h i d -> b i (h d)", "b h i d -> b i (d h)", cause="joined-interleaved"),
             swap("x @ w_q", "context @ w_q", cause="raises"),
+            swap(
+                'rearrange(heads, "b h i d -> b i (h d)")',
+                "heads.reshape(*x.shape[:2], -1)",
+                cause="joined-as-in-memory",
+            ),
             across(
                 "scores = q @ k.mT / (q.shape[-1] / num_heads) ** 0.5",
                 "weights = scores.masked_fill(~real[:, None], -torch.inf).softmax(-1)",
@@ -141,6 +146,16 @@ BANK = {
                 cause="source-over-queries",
             ),
             swap("context_mask = real", "context_mask = ~real", cause="source-upside-down"),
+            swap(
+                "attn_mask, context_mask)",
+                "~attn_mask, ~context_mask)",
+                cause="both-masks-inverted",
+            ),
+            swap(
+                "context_mask = real_source[:, None, None, :]",
+                "context_mask = real_source[:, None, None] & attn_mask.any(-1, keepdim=True)",
+                cause="queries-of-padding-blocked",
+            ),
             swap(
                 "context_mask = real_source[:, None, None, :]",
                 "context_mask = attn_mask",
@@ -231,6 +246,11 @@ BANK = {
         wrong=[
             swap("[*ids, END]", "[BEGIN, *ids]", cause="not-shifted"),
             swap("[*ids, END]", "[*ids[1:], END, PADDING]", cause="shifted-twice"),
+            swap(
+                "decoder_input, expected",
+                "decoder_input, decoder_input.roll(-1, 1)",
+                cause="end-is-missing",
+            ),
             swap("[*ids, END]", "ids", cause="end-is-missing"),
             swap("[*ids, END]", "[*ids[:-1], END]", cause="last-id-is-missing"),
             swap("[*ids, END]", "[*ids[:-1], END, PADDING]", cause="last-id-is-missing"),
@@ -406,7 +426,14 @@ BANK = {
                 FEED,
                 cause="sources-side-by-side",
             ),
-            swap("x = x + self.image_attn", "x = self.image_attn", cause="stream-not-added"),
+            block(
+                "x = x + self.norm1(self.attn(x, attn_mask=attn_mask))",
+                "x = x + self.norm2(self.text_attn(x, text, text_mask))",
+                "x = x + self.norm3(self.image_attn(x, image))",
+                "return x + self.norm4(self.mlp(x))",
+                cause="norm-after-the-part",
+            ),
+            swap("x = x + self.image_attn", "x = self.image_attn", cause="part-not-added"),
             swap(
                 "self.image_attn = MultiHeadAttention(embed_dim, num_heads)",
                 "self.image_attn = self.text_attn",
@@ -455,6 +482,25 @@ BANK = {
     "10.6": Bank(
         wrong=[
             swap("losses[expected != PADDING].mean()", "losses.mean()", cause="padding-is-counted"),
+            swap(
+                "losses[expected != PADDING].mean()",
+                "losses.sum() / (expected != PADDING).sum()",
+                cause="padding-is-counted",
+            ),
+            loss(
+                "correct = logits.softmax(-1).gather(-1, expected[..., None])[..., 0]",
+                "losses = -((1 - smoothing) * correct + smoothing / logits.shape[-1]).log()",
+                "return losses[expected != PADDING].mean()",
+                cause="probabilities-added-first",
+            ),
+            loss(
+                "wanted = torch.full_like(logits, smoothing / (logits.shape[-1] - 2))",
+                "wanted = wanted.scatter(-1, expected[..., None], 1 - smoothing)",
+                "wanted[..., PADDING] = 0",
+                "losses = -(wanted * logits.log_softmax(-1)).sum(-1)",
+                "return losses[expected != PADDING].mean()",
+                cause="smoothing-over-the-others",
+            ),
             swap("expected != PADDING", "expected > 3", cause="special-ids-not-counted"),
             swap(
                 "expected != PADDING",
@@ -583,6 +629,23 @@ BANK = {
             swap("log_softmax", "softmax", cause="probabilities-not-logarithms"),
             swap("log_softmax(dim=-1)", "log_softmax(dim=0)", cause="softmax-over-prefixes"),
             swap("log_softmax(dim=-1)", "log()", cause="log-of-bare-logits"),
+            swap("log_softmax(dim=-1)", "softmax(dim=-1).log2()", cause="logarithm-of-base-2"),
+            swap("return logits", "return -logits", cause="log-probabilities-negative"),
+            swap(
+                "model.decode(prefixes, memory)",
+                "model.head(model.decoder(model.target_embedding(prefixes), memory))",
+                cause="prefix-not-causal",
+            ),
+            swap(
+                "source[None]",
+                "torch.tensor([[*source, END]])",
+                cause="source-with-begin-or-end",
+            ),
+            swap(
+                "model.encode(source[None])",
+                "model.encoder(model.source_embedding(source.expand(len(prefixes), -1)))",
+                cause="source-encoded-again",
+            ),
             swap("logits[:, -1]", "logits[:, 0]", cause="position-is-first"),
             swap("logits[:, -1]", "logits[:, -2]", cause="position-before-last"),
             swap("logits[:, -1]", "logits.mean(dim=1)", cause="mean-over-positions"),
@@ -638,6 +701,16 @@ BANK = {
             ),
         ],
         right=[
+            code(
+                """
+                def next_log_probabilities(model, source, prefixes):
+                    memory = model.encoder(model.source_embedding(source[None]))
+                    memory = memory.expand(len(prefixes), -1, -1)
+                    mask = causal_mask(prefixes.shape[1])
+                    x = model.decoder(model.target_embedding(prefixes), memory, mask)
+                    return model.head(x)[:, -1].log_softmax(dim=-1)
+                """
+            ),
             code(
                 """
                 def next_log_probabilities(model, source, prefixes):
