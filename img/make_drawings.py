@@ -691,8 +691,8 @@ def draw_text_ledger() -> Drawing:
         f"targets {rows[6].shape}, keys and values of the sources {rows[7].shape} each, scores and "
         f"weights across {rows[8].shape}, output {rows[9].shape}, joined {rows[10].shape}, "
         f"and after the feed-forward {rows[11].shape}. The decoder returns {rows[12].shape}, one "
-        f"last Linear scores over the vocabulary {rows[13].shape}. Learned numbers: each table of "
-        f"embeddings {rows[1].parameters}, encoder {rows[2].parameters}, attention "
+        f"last Linear gives scores over the vocabulary {rows[13].shape}. Learned numbers: each "
+        f"table of embeddings {rows[1].parameters}, encoder {rows[2].parameters}, attention "
         f"{TEXT_ATTENTION_PARAMS} twice in each decoder block of {DECODER_BLOCK_PARAMS}, "
         f"decoder {rows[12].parameters}, scores {rows[13].parameters}."
     )
