@@ -118,7 +118,7 @@ CROSS_MISTAKES = patches(
 
 
 @exercise("10.2", "Two embedding dimensions")
-def two_texts_of_two_widths(cross_attention) -> Message:
+def two_embedding_dimensions(cross_attention) -> Message:
     return same_function(
         cross_attention,
         attention_of_two_widths,
