@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from checks.engine.answer import Wrong, written
 from checks.engine.calls import run
 from checks.engine.cases import Case
+from checks.engine.compare import difference
 from checks.engine.functions import Trials, same_function
 from checks.engine.guesses import same_shape
 from checks.engine.message import Message, message
@@ -24,35 +25,29 @@ from checks.engine.shortcuts import ATTENTION
 from checks.engine.verdict import exercise, open_exercise
 from utils.attention import MultiHeadAttention, record_attention
 from utils.decoder import Decoder, Transformer
-from utils.encoder import FeedForward
+from utils.encoder import Encoder, FeedForward
 from utils.masking import causal_mask
 from utils.text import BEGIN, END, PADDING, UNKNOWN, pad
 
+# Two decoder blocks: with one, the last position would not show a missing causal mask.
+SIZES = {"mlp_dim": 30, "num_encoder_layers": 1, "num_decoder_layers": 2, "max_length": 16}
+
 
 @exercise("10.1", "Which shape?")
-def which_shape(keys_shape, weights_shape, scores_shape, losses_shape) -> Message:
-    written(keys_shape, weights_shape, scores_shape, losses_shape)
-    model = Transformer(
-        source_size=70,
-        target_size=50,
-        embed_dim=24,
-        num_heads=4,
-        mlp_dim=30,
-        num_encoder_layers=1,
-        num_decoder_layers=1,
-        max_length=9,
-    )
+def which_shape(keys_shape, weights_shape, logits_shape, losses_shape) -> Message:
+    written(keys_shape, weights_shape, logits_shape, losses_shape)
+    model = Transformer(source_size=70, target_size=50, embed_dim=24, num_heads=4, **SIZES)
     source, whole = torch.zeros(3, 8, dtype=torch.long), torch.zeros(3, 6, dtype=torch.long)
     keys: list[Tensor] = []
     cross = model.decoder.layers[0].cross_attn
     cross.k_proj.register_forward_hook(lambda *call: keys.append(call[-1]))
     with torch.no_grad(), record_attention(model) as maps:
-        scores = model(source, whole[:, :-1])
-    losses = F.cross_entropy(scores.mT, whole[:, 1:], reduction="none")
+        logits = model(source, whole[:, :-1])
+    losses = F.cross_entropy(logits.mT, whole[:, 1:], reduction="none")
     (made,) = keys
     same_shape(keys_shape, rearrange(made, "b j (h d) -> b h j d", h=4).shape, "b h j d")
     same_shape(weights_shape, maps[-1].shape, "b h i j")
-    same_shape(scores_shape, scores.shape, "b i v")
+    same_shape(logits_shape, logits.shape, "b i v")
     same_shape(losses_shape, losses.shape, "b i")
     return message("four-shapes-right")
 
@@ -72,7 +67,7 @@ def attention_of_two_widths(x, context, real, w_q, w_k, w_v, num_heads) -> Tenso
 
 
 def two_widths(case: Case) -> tuple[Tensor, ...]:
-    """Tokens of two dimensions, a table with a real one in each row, three weights."""
+    """Tokens of two dimensions, which of them are real (one in each row), three weights."""
     x, context = case.randn("b i e"), case.randn("b j f")
     real = case.bools("b j", share=0.6)
     real[:, case.random.randrange(case["j"])] = True
@@ -97,26 +92,24 @@ CROSS_MISTAKES = patches(
         "queries-split-otherwise": ('w_q, "b n (h d)', 'w_q, "b n (d h)'),
         "every-hth-number": (*INTERLEAVED, '-> b n (h d)"', '-> b n (d h)"'),
         "split-interleaved-join-not": INTERLEAVED,
+        "joined-as-in-memory": (
+            'rearrange(weights @ v, "b h n d -> b n (h d)")',
+            "(weights @ v).reshape(*x.shape[:2], -1)",
+        ),
         "joined-interleaved": ('-> b n (h d)"', '-> b n (d h)"'),
         "heads-cut-from-memory": (
             "\n    scores",
             "\n    q, k, v = (rearrange(t, 'b h n d -> b n (h d)') for t in (q, k, v))"
             "\n    q, k, v = (t.reshape(len(t), h, t.shape[1], -1) for t in (q, k, v))\n    scores",
         ),
-        "softmax-over-queries": [
-            ("dim=-1)", "dim=-2).nan_to_num()"),
-            ("dim=-1)", "dim=-2)"),
-        ],
+        "softmax-over-queries": [("dim=-1)", "dim=-2).nan_to_num()"), ("dim=-1)", "dim=-2)")],
         "softmax-is-missing": (WEIGHTS, "scores.masked_fill(hidden, 0.0)"),
         "source-not-masked": (".masked_fill(hidden, -torch.inf)", ""),
         "masked-score-is-zero": ("-torch.inf", "0.0"),
         "masked-score-is-only-low": [
             ("-torch.inf", low) for low in ("-1.0", "-5.0", "-10.0", "-20.0")
         ],
-        "sigmoid-not-softmax": [
-            ("softmax(dim=-1)", "sigmoid()"),
-            (WEIGHTS, "scores.sigmoid()"),
-        ],
+        "sigmoid-not-softmax": [("softmax(dim=-1)", "sigmoid()"), (WEIGHTS, "scores.sigmoid()")],
         "masked-after-softmax": (WEIGHTS, "scores.softmax(dim=-1) * ~hidden"),
         "mask-upside-down": ("~real", "real"),
         "keys-from-w-v": ("@ w_k", "@ w_x", "@ w_v", "@ w_k", "@ w_x", "@ w_v"),
@@ -124,8 +117,8 @@ CROSS_MISTAKES = patches(
 )
 
 
-@exercise("10.2", "Two texts of two widths")
-def two_texts_of_two_widths(cross_attention) -> Message:
+@exercise("10.2", "Two embedding dimensions")
+def two_embedding_dimensions(cross_attention) -> Message:
     return same_function(
         cross_attention,
         attention_of_two_widths,
@@ -156,9 +149,13 @@ DECODING_MISTAKES = patches(
         "source-padding-open": (ACROSS, ", None\n"),
         "source-over-queries": (ACROSS, ", source.mT\n"),
         "source-upside-down": (ACROSS, ", ~source\n"),
+        "both-masks-inverted": ("own, across)", "~own, ~across)"),
         "source-also-causal": (ACROSS, ", source & past\n"),
         "source-masked-as-target": (ACROSS, ", target & past\n"),
-        "queries-of-padding-blocked": (ACROSS, ", source & target.mT\n"),
+        "queries-of-padding-blocked": [
+            (ACROSS, f", source & {blocked}\n")
+            for blocked in ("target.mT", "(past & target).any(dim=-1, keepdim=True)")
+        ],
         "both-tables-exchanged": ("past & target, source", "past & source, target"),
         "both-masks-exchanged": ("past & target, source", "source, past & target"),
         "target-padding-open": ("past & target", "past"),
@@ -179,14 +176,14 @@ DECODING_MISTAKES = patches(
 
 
 def decoder_and_texts(target_axis: str, source_axis: str) -> Callable[[Case], tuple[Any, ...]]:
-    """A decoder, both texts, and tables of their real tokens; the first of each is real."""
+    """A decoder, both sequences, and which of their tokens are real; at least one of each."""
 
     def inputs(case: Case) -> tuple[Any, ...]:
         x, memory = case.randn(f"b {target_axis} (h d)"), case.randn(f"b {source_axis} (h d)")
         decoder = randomise(Decoder(2, x.shape[2], case["h"], case["m"])).to(case.dtype).eval()
         tables = [case.bools(f"b {axis}", share=0.6) for axis in (target_axis, source_axis)]
         for table in tables:
-            table[:, 0] = True
+            table[:, case.random.randrange(table.shape[1])] = True
         return decoder, x, memory, *tables
 
     return inputs
@@ -194,7 +191,7 @@ def decoder_and_texts(target_axis: str, source_axis: str) -> Callable[[Case], tu
 
 @exercise("10.3", "Find the bug")
 def find_the_bug(healthy) -> Message:
-    # First texts of one length, where the bug and its variants run; then of different lengths.
+    # First sequences of one length, where the bug and its variants run; then of different lengths.
     for axes in (("n", "n"), ("i", "j")):
         compared = same_function(
             healthy,
@@ -206,54 +203,58 @@ def find_the_bug(healthy) -> Message:
     return compared
 
 
-# ---------------------------------------------------------------------------------- read and said
+# ---------------------------------------------------------------- decoder input, expected output
 
 Ids = list[list[int]]
 
 
 def shifted(targets: Ids) -> tuple[Tensor, Tensor]:
-    read = [[BEGIN, *ids] for ids in targets]
-    said = [[*ids, END] for ids in targets]
-    return pad(read), pad(said)
+    given = [[BEGIN, *ids] for ids in targets]
+    expected = [[*ids, END] for ids in targets]
+    return pad(given), pad(expected)
 
 
-READ, SAID, WHOLE = "[BEGIN, *ids]", "[*ids, END]", "[BEGIN, *ids, END]"
-BOTH = "pad(read), pad(said)"
+GIVEN, WANTED, WHOLE = "[BEGIN, *ids]", "[*ids, END]", "[BEGIN, *ids, END]"
+BOTH = "pad(given), pad(expected)"
 SHIFT_MISTAKES = patches(
     shifted,
     {
-        "end-is-read": (READ, WHOLE, "pad(read)", "pad(read)[:, :-1]"),
-        "said-not-shifted": [
-            (SAID, READ),
-            (READ, WHOLE, SAID, WHOLE, BOTH, "pad(read)[:, :-1], pad(said)[:, :-1]"),
-            (READ, WHOLE, SAID, WHOLE),
-            (READ, "ids", SAID, "ids"),
-            (READ, SAID),
-            (SAID, WHOLE, "pad(said)", "pad(said)[:, :-1]"),
+        "end-in-input": (GIVEN, WHOLE, "pad(given)", "pad(given)[:, :-1]"),
+        "not-shifted": [
+            (WANTED, GIVEN),
+            (GIVEN, WHOLE, WANTED, WHOLE, BOTH, "pad(given)[:, :-1], pad(expected)[:, :-1]"),
+            (GIVEN, WHOLE, WANTED, WHOLE),
+            (GIVEN, "ids", WANTED, "ids"),
+            (GIVEN, WANTED),
+            (WANTED, WHOLE, "pad(expected)", "pad(expected)[:, :-1]"),
         ],
-        "said-shifted-twice": [(SAID, "[*ids[1:], END]"), (SAID, "[*ids[1:], END, PADDING]")],
-        "begin-is-missing": (READ, "ids", SAID, "[*ids[1:], END]"),
-        "end-is-missing": [(SAID, "ids"), (READ, "[BEGIN, *ids[:-1]]", SAID, "ids")],
-        "read-and-said-exchanged": (BOTH, "pad(said), pad(read)"),
+        "shifted-twice": [(WANTED, "[*ids[1:], END]"), (WANTED, "[*ids[1:], END, PADDING]")],
+        "begin-is-missing": (GIVEN, "ids", WANTED, "[*ids[1:], END]"),
+        "end-is-missing": [
+            (WANTED, "ids"),
+            (GIVEN, "[BEGIN, *ids[:-1]]", WANTED, "ids"),
+            ("pad(expected)", "pad(given).roll(-1, 1)"),
+        ],
+        "input-and-expected-swapped": (BOTH, "pad(expected), pad(given)"),
         "one-place-too-many": [
-            (READ, WHOLE, SAID, "[*ids, END, PADDING]"),
-            (READ, "[BEGIN, *ids, PADDING]", SAID, "[*ids, END, PADDING]"),
+            (GIVEN, WHOLE, WANTED, "[*ids, END, PADDING]"),
+            (GIVEN, "[BEGIN, *ids, PADDING]", WANTED, "[*ids, END, PADDING]"),
         ],
-        "padding-in-front": (BOTH, "pad(read, left=True), pad(said, left=True)"),
-        "rows-filled-with-end": (BOTH, "pad(read, END), pad(said, END)"),
-        "said-filled-with-minus-100": ("pad(said)", "pad(said, -100)"),
+        "padding-in-front": (BOTH, "pad(given, left=True), pad(expected, left=True)"),
+        "rows-filled-with-end": (BOTH, "pad(given, END), pad(expected, END)"),
+        "filled-with-minus-100": ("pad(expected)", "pad(expected, -100)"),
         "targets-are-sorted": [
             ("in targets", "in sorted(targets, key=len)"),
             ("in targets", "in sorted(targets, key=len, reverse=True)"),
         ],
-        "last-id-is-missing": [(SAID, "[*ids[:-1], END]"), (SAID, "[*ids[:-1], END, PADDING]")],
-        "end-at-the-last-place": ("pad(said)", "F.pad(pad(targets), (0, 1), value=END)"),
-        "begin-and-end-exchanged": [
-            (READ, "[END, *ids]"),
-            (READ, "[END, *ids]", SAID, "[*ids, BEGIN]"),
-            (SAID, "[*ids, BEGIN]"),
+        "last-id-is-missing": [(WANTED, "[*ids[:-1], END]"), (WANTED, "[*ids[:-1], END, PADDING]")],
+        "end-at-the-last-place": ("pad(expected)", "F.pad(pad(targets), (0, 1), value=END)"),
+        "begin-and-end-swapped": [
+            (GIVEN, "[END, *ids]"),
+            (GIVEN, "[END, *ids]", WANTED, "[*ids, BEGIN]"),
+            (WANTED, "[*ids, BEGIN]"),
         ],
-        "said-is-turned": (SAID, "[*ids[::-1], END]"),
+        "expected-is-reversed": (WANTED, "[*ids[::-1], END]"),
     },
 )
 
@@ -264,14 +265,12 @@ def targets_of(case: Case) -> tuple[Ids]:
     return ([[case.random.randrange(4, 60) for _ in range(length)] for length in lengths],)
 
 
-@exercise("10.4", "What is read, what must be said")
-def what_is_read(read_and_said) -> Message:
+@exercise("10.4", "Decoder input and expected output")
+def decoder_input_and_expected_output(input_and_expected) -> Message:
     compared = same_function(
-        read_and_said, shifted, targets_of, mistakes=SHIFT_MISTAKES, gradients=False
+        input_and_expected, shifted, targets_of, mistakes=SHIFT_MISTAKES, gradients=False
     )
-    one = [[7, 5, 9]]
-    got = run(read_and_said, ([*one],), ["targets"])
-    if any(not torch.equal(a, b) for a, b in zip(got, shifted(one), strict=True)):
+    if difference(run(input_and_expected, ([[7, 5, 9]],), ["targets"]), shifted([[7, 5, 9]])):
         raise Wrong("one-target-differs")
     return compared
 
@@ -293,14 +292,7 @@ class RightBlock(nn.Module):
         self.norm4 = nn.LayerNorm(embed_dim)
         self.mlp = FeedForward(embed_dim, mlp_dim)
 
-    def forward(
-        self,
-        x: Tensor,
-        text: Tensor,
-        image: Tensor,
-        attn_mask: Tensor | None = None,
-        text_mask: Tensor | None = None,
-    ) -> Tensor:
+    def forward(self, x, text, image, attn_mask=None, text_mask=None) -> Tensor:
         read = self.norm1(x)
         x = x + self.attn(read, attn_mask=attn_mask)
         read = self.norm2(x)
@@ -316,12 +308,16 @@ TEXT_STEP = f"self.norm2(x)\n        x = x + self.text_attn{TEXT}"
 IMAGE_STEP = f"self.norm3(x)\n        x = x + self.image_attn{IMAGE}"
 EXCHANGED = ("text_attn(", "other(", "image_attn(", "text_attn(", "other(", "image_attn(")
 PARTS = ("attn", "text_attn", "image_attn", "mlp")
-POST_NORM = """
-        x = self.norm1(x + self.attn(x, attn_mask=attn_mask))
-        x = self.norm2(x + self.text_attn(x, text, text_mask))
-        x = self.norm3(x + self.image_attn(x, image))
-        return self.norm4(x + self.mlp(x))
-"""
+STEPS = ("attn(x, attn_mask=attn_mask)", "text_attn(x, text, text_mask)", "image_attn(x, image)")
+
+
+def in_order(step: str) -> tuple[str, str]:
+    """A patch that runs every part p with its norm n as the step says."""
+    lines = [f"x = {step.format(n=n, p=p)}" for n, p in enumerate((*STEPS, "mlp(x)"), start=1)]
+    first = "read = self.norm1(x)\n"
+    return first, "\n        ".join((*lines, "return x", first))
+
+
 BLOCK_MISTAKES = patches(
     RightBlock,
     {
@@ -344,8 +340,9 @@ BLOCK_MISTAKES = patches(
             IMAGE_STEP,
             "None",
         ),
-        "post-norm-instead": ("        read = self.norm1(x)\n", POST_NORM),
-        "stream-not-added": [
+        "post-norm-not-pre": in_order("self.norm{n}(x + self.{p})"),
+        "norm-after-the-part": in_order("x + self.norm{n}(self.{p})"),
+        "part-not-added": [
             tuple(text for part in lost for text in (f"x + self.{part}(", f"self.{part}("))
             for number in range(len(PARTS))
             for lost in combinations(PARTS, number + 1)
@@ -406,53 +403,63 @@ def block_with_two_sources(TwoSources) -> Message:
 # ---------------------------------------------------------------------------------------- the loss
 
 
-def smoothed(scores: Tensor, said: Tensor, smoothing: float) -> Tensor:
-    logs = scores.log_softmax(dim=-1)
-    right = -logs.gather(-1, said[..., None])[..., 0]
-    spread = -logs.mean(dim=-1)
-    losses = (1 - smoothing) * right + smoothing * spread
-    counts = (said != PADDING).to(scores.dtype)
+def smoothed(logits: Tensor, expected: Tensor, smoothing: float) -> Tensor:
+    logs = logits.log_softmax(dim=-1)
+    correct = -logs.gather(-1, expected[..., None])[..., 0]
+    uniform = -logs.mean(dim=-1)
+    losses = (1 - smoothing) * correct + smoothing * uniform
+    counts = (expected != PADDING).to(logits.dtype)
     return (losses * counts).sum() / counts.sum()
 
 
-MIX, AVERAGE = (
-    "(1 - smoothing) * right + smoothing * spread",
+WEIGHTED, AVERAGE = (
+    "(1 - smoothing) * correct + smoothing * uniform",
     "(losses * counts).sum() / counts.sum()",
 )
-LOGS, SPREAD = "log_softmax(dim=-1)", "-logs.mean(dim=-1)"
+LOGS, UNIFORM = "log_softmax(dim=-1)", "-logs.mean(dim=-1)"
 LOSS_MISTAKES = patches(
     smoothed,
     {
-        "no-smoothing": (MIX, "right"),
-        "padding-is-counted": (AVERAGE, "losses.mean()"),
+        "no-smoothing": (WEIGHTED, "correct"),
+        "padding-is-counted": [
+            (AVERAGE, "losses.mean()"),
+            (AVERAGE, "losses.sum() / counts.sum()"),
+        ],
         "divided-by-padding-too": (AVERAGE, "(losses * counts).mean()"),
         "losses-are-summed": (" / counts.sum()", ""),
         "mean-by-sentence": (AVERAGE, "((losses * counts).sum(dim=1) / counts.sum(dim=1)).mean()"),
         "only-padding-counted": ("!= PADDING", "== PADDING"),
-        "shares-exchanged": (MIX, "smoothing * right + (1 - smoothing) * spread"),
-        "both-shares-are-smoothing": ("(1 - smoothing)", "smoothing"),
-        "spread-over-the-others": (SPREAD, "(-logs.sum(dim=-1) - right) / (logs.shape[-1] - 1)"),
-        "smoothing-not-divided": (SPREAD, "-logs.sum(dim=-1)"),
-        "spread-is-added": ("(1 - smoothing) * ", ""),
-        "spread-is-missing": (" + smoothing * spread", ""),
-        "right-id-counted-twice": (
+        "probabilities-swapped": (WEIGHTED, "smoothing * correct + (1 - smoothing) * uniform"),
+        "correct-id-keeps-smoothing": ("(1 - smoothing)", "smoothing"),
+        "smoothing-over-the-others": [
+            (UNIFORM, "(-logs.sum(dim=-1) - correct) / (logs.shape[-1] - 1)"),
+            (UNIFORM, "(-logs[..., 1:].sum(dim=-1) - correct) / (logs.shape[-1] - 2)"),
+        ],
+        "probabilities-added-first": (
+            WEIGHTED,
+            "-((1 - smoothing) * (-correct).exp() + smoothing / logs.shape[-1]).log()",
+        ),
+        "smoothing-not-divided": (UNIFORM, "-logs.sum(dim=-1)"),
+        "smoothing-is-added": ("(1 - smoothing) * ", ""),
+        "smoothing-is-missing": (" + smoothing * uniform", ""),
+        "correct-id-counted-twice": (
             "(1 - smoothing)",
             "(1 - smoothing + smoothing / logs.shape[-1])",
         ),
         "loss-by-number-of-pairs": ("/ counts.sum()", "/ len(counts)"),
-        "spread-without-padding-id": [
-            (SPREAD, "-logs[..., 1:].mean(dim=-1)"),
-            (SPREAD, "-logs[..., 1:].sum(dim=-1) / logs.shape[-1]"),
+        "smoothing-without-padding-id": [
+            (UNIFORM, "-logs[..., 1:].mean(dim=-1)"),
+            (UNIFORM, "-logs[..., 1:].sum(dim=-1) / logs.shape[-1]"),
         ],
-        "special-ids-not-counted": ("said != PADDING", f"said > {UNKNOWN}"),
-        "end-not-counted": ("said != PADDING", "(said != PADDING) & (said != END)"),
-        "smoothing-is-fixed": (MIX, "0.9 * right + 0.1 * spread"),
-        "spread-has-wrong-sign": (SPREAD, "logs.mean(dim=-1)"),
-        "spread-over-padding-places": (SPREAD, "-logs.mean()"),
+        "special-ids-not-counted": ("expected != PADDING", f"expected > {UNKNOWN}"),
+        "end-not-counted": ("expected != PADDING", "(expected != PADDING) & (expected != END)"),
+        "smoothing-is-fixed": (WEIGHTED, "0.9 * correct + 0.1 * uniform"),
+        "smoothing-has-wrong-sign": (UNIFORM, "logs.mean(dim=-1)"),
+        "smoothing-over-padding": (UNIFORM, "-logs.mean()"),
         "minus-is-missing": ("return ", "return -"),
         "no-logarithm": (LOGS, "softmax(dim=-1)"),
-        "scores-as-logarithms": (f".{LOGS}", ""),
-        "loss-softmax-over-places": (LOGS, "log_softmax(dim=1)"),
+        "logits-as-logarithms": (f".{LOGS}", ""),
+        "loss-softmax-over-positions": (LOGS, "log_softmax(dim=1)"),
         "smoothed-softmax-twice": (LOGS, f"softmax(dim=-1).{LOGS}"),
         "logarithm-of-base-2": (LOGS, f"{LOGS} / {math.log(2)}"),
         "logarithm-of-base-10": (LOGS, f"{LOGS} / {math.log(10)}"),
@@ -460,26 +467,23 @@ LOSS_MISTAKES = patches(
 )
 
 
-def scores_and_said(case: Case) -> tuple[Tensor, Tensor, float]:
+def logits_and_expected(case: Case) -> tuple[Tensor, Tensor, float]:
     """Logits, expected ids (with padding at the end), and the fraction for smoothing."""
-    scores = case.randn("b (i) (2 v)") * 2
-    said = case.integers("b i", 1, scores.shape[-1])
+    logits = case.randn("b (i) (2 v)") * 2
+    expected = case.integers("b i", 1, logits.shape[-1])
     lengths = case.integers("b", 1, case["i"] + 1)
     lengths[0], lengths[1] = 1, case["i"]
-    places = torch.arange(case["i"])
-    return (
-        scores,
-        said.masked_fill(places >= lengths[:, None], PADDING),
-        case.random.uniform(0.1, 0.4),
-    )
+    positions = torch.arange(case["i"])
+    expected = expected.masked_fill(positions >= lengths[:, None], PADDING)
+    return logits, expected, case.random.uniform(0.1, 0.4)
 
 
-@exercise("10.6", "The loss of the paper")
-def loss_of_the_paper(smoothed_loss) -> Message:
+@exercise("10.6", "Label smoothing")
+def label_smoothing(smoothed_loss) -> Message:
     return same_function(
         smoothed_loss,
         smoothed,
-        scores_and_said,
+        logits_and_expected,
         mistakes=LOSS_MISTAKES,
         forbidden=dict.fromkeys(
             ("cross_entropy", "nll_loss", "cross_entropy_loss", "nll_loss_nd", "kl_div"),
@@ -491,71 +495,70 @@ def loss_of_the_paper(smoothed_loss) -> Message:
 # ------------------------------------------------------------------------------ the next token
 
 
-class Watched(Transformer):
-    """A Transformer that counts the texts that it encodes."""
+class Watched(Encoder):
+    """An encoder that counts the sequences that it encodes."""
 
-    said = "small-transformer"
+    encoded = 0
 
-    def __init__(self, **sizes: Any):
-        super().__init__(**sizes)
-        self.encoded: list[int] = []
-
-    def encode(self, source: Tensor, source_mask: Tensor | None = None) -> Tensor:
-        self.encoded.append(len(source))
-        return super().encode(source, source_mask)
+    def forward(self, x: Tensor, attn_mask: Tensor | None = None) -> Tensor:
+        self.encoded += len(x)
+        return super().forward(x, attn_mask)
 
 
-def next_log_probabilities(model: Transformer, source: Tensor, beginnings: Tensor) -> Tensor:
-    memory = model.encode(source[None]).expand(len(beginnings), -1, -1)
-    scores = model.decode(beginnings, memory)
-    logs = scores.log_softmax(dim=-1)
+def next_log_probabilities(model: Transformer, source: Tensor, prefixes: Tensor) -> Tensor:
+    memory = model.encode(source[None]).expand(len(prefixes), -1, -1)
+    logits = model.decode(prefixes, memory)
+    logs = logits.log_softmax(dim=-1)
     return logs[:, -1]
 
 
-DECODE, LAST = "decode(beginnings", "logs[:, -1]"
+DECODE, LAST = "decode(prefixes", "logs[:, -1]"
 NEXT_MISTAKES = patches(
     next_log_probabilities,
     {
-        "scores-not-logarithms": (f".{LOGS}", ""),
+        "logits-not-logarithms": (f".{LOGS}", ""),
         "probabilities-not-logarithms": (LOGS, "softmax(dim=-1)"),
-        "log-of-bare-scores": (LOGS, "log()"),
-        "softmax-over-beginnings": (LOGS, "log_softmax(dim=0)"),
+        "log-of-bare-logits": (LOGS, "log()"),
+        "logarithm-of-base-2": (LOGS, f"{LOGS} / {math.log(2)}"),
+        "log-probabilities-negative": (LAST, f"-{LAST}"),
+        "prefix-not-causal": (
+            "decode(prefixes, memory)",
+            "head(model.decoder(model.target_embedding(prefixes), memory))",
+        ),
+        "source-with-begin-or-end": [
+            ("source[None]", f"torch.tensor([[{begin}*source, {end}]])")
+            for begin, end in (("BEGIN, ", "END"), ("", "END"), ("BEGIN, ", ""))
+        ],
+        "softmax-over-prefixes": (LOGS, "log_softmax(dim=0)"),
         "normed-over-everything": (
             LAST,
-            "scores[:, -1].flatten().log_softmax(dim=0).view(len(scores), -1)",
+            "logits[:, -1].flatten().log_softmax(dim=0).view(len(logits), -1)",
         ),
-        "place-is-first": (LAST, "logs[:, 0]"),
-        "place-before-last": (DECODE, "decode(beginnings[:, :-1]"),
-        "only-last-token-read": (DECODE, "decode(beginnings[:, -1:]"),
-        "begin-put-in-front": (DECODE, "decode(F.pad(beginnings, (1, 0), value=BEGIN)"),
-        "source-is-turned": ("source[None]", "source.flip(0)[None]"),
-        "begin-is-cut-off": (DECODE, "decode(beginnings[:, 1:]"),
-        "whole-beginning-scored": (
+        "position-is-first": (LAST, "logs[:, 0]"),
+        "position-before-last": (DECODE, "decode(prefixes[:, :-1]"),
+        "only-last-token-read": (DECODE, "decode(prefixes[:, -1:]"),
+        "begin-added-again": (DECODE, "decode(F.pad(prefixes, (1, 0), value=BEGIN)"),
+        "source-is-reversed": ("source[None]", "source.flip(0)[None]"),
+        "begin-is-cut-off": (DECODE, "decode(prefixes[:, 1:]"),
+        "whole-prefix-scored": (
             LAST,
-            f"{LAST} + logs[:, :-1].gather(-1, beginnings[:, 1:, None]).sum(dim=1)",
+            f"{LAST} + logs[:, :-1].gather(-1, prefixes[:, 1:, None]).sum(dim=1)",
         ),
-        "softmax-over-the-places": (LOGS, "log_softmax(dim=1)"),
+        "softmax-over-positions": (LOGS, "log_softmax(dim=1)"),
         "padding-forbidden": (LOGS, f"index_fill(-1, torch.tensor([PADDING]), -torch.inf).{LOGS}"),
-        "mean-over-places": (LAST, "scores.mean(dim=1).log_softmax(dim=-1)"),
+        "mean-over-positions": (LAST, "logits.mean(dim=1).log_softmax(dim=-1)"),
     },
 )
 
 
-def model_and_beginnings(case: Case) -> tuple[Transformer, Tensor, Tensor]:
+def model_and_prefixes(case: Case) -> tuple[Transformer, Tensor, Tensor]:
     """A Transformer, the ids of one source, and several prefixes of its target."""
-    model = Watched(
-        source_size=30,
-        target_size=21,
-        embed_dim=2 * case["h"],
-        num_heads=case["h"],
-        mlp_dim=12,
-        num_encoder_layers=1,
-        num_decoder_layers=1,
-        max_length=16,
-    )
-    beginnings = case.integers("w t", 4, 21)
-    beginnings[:, 0] = BEGIN
-    return randomise(model).to(case.dtype).eval(), case.integers("j", 4, 30), beginnings
+    sizes = {"embed_dim": 2 * case["h"], "num_heads": case["h"]}
+    model = Transformer(source_size=30, target_size=21, **sizes, **SIZES)
+    model.encoder = Watched(1, **sizes, mlp_dim=12)
+    prefixes = case.integers("w t", 4, 21)
+    prefixes[:, 0] = BEGIN
+    return randomise(model).to(case.dtype).eval(), case.integers("j", 4, 30), prefixes
 
 
 @exercise("10.7", "What comes next?")
@@ -563,14 +566,14 @@ def what_comes_next(log_probabilities) -> Message:
     compared = same_function(
         log_probabilities,
         next_log_probabilities,
-        model_and_beginnings,
+        model_and_prefixes,
         mistakes=NEXT_MISTAKES,
         gradients=False,
     )
-    model, source, beginnings = model_and_beginnings(Case(0))
-    run(log_probabilities, (model, source, beginnings), ["model", "source", "beginnings"])
-    if model.encoded != [1]:
-        raise Wrong(message("source-encoded-again", count=sum(model.encoded)))
+    model, source, prefixes = model_and_prefixes(Case(0))
+    run(log_probabilities, (model, source, prefixes), ["model", "source", "prefixes"])
+    if model.encoder.encoded > 1:
+        raise Wrong(message("source-encoded-again", count=model.encoder.encoded))
     return compared
 
 

@@ -55,7 +55,7 @@ NUM_LAYERS = 12
 (BLOCK_PARAMS,) = LEDGER["encoder block"].counts
 _, ATTENTION_PARAMS = LEDGER["heads joined, projected"].counts
 
-# The base model of 2017: sentences and their translations, the longest of each language.
+# The base model of the original Transformer; the longest sentence of each language.
 PAIRS, SOURCE_TOKENS = LEDGER["sources, as ids"].shapes[0]  # b and j
 _, TARGET_TOKENS, TEXT_DIM = LEDGER["decoder block"].shapes[0]  # i and e
 TEXT_LAYERS = 6  # on each side
@@ -691,14 +691,14 @@ def draw_text_ledger() -> Drawing:
         f"targets {rows[6].shape}, keys and values of the sources {rows[7].shape} each, scores and "
         f"weights across {rows[8].shape}, output {rows[9].shape}, joined {rows[10].shape}, "
         f"and after the feed-forward {rows[11].shape}. The decoder returns {rows[12].shape}, one "
-        f"last Linear scores over the vocabulary {rows[13].shape}. Learned numbers: each table of "
-        f"embeddings {rows[1].parameters}, encoder {rows[2].parameters}, attention "
+        f"last Linear gives scores over the vocabulary {rows[13].shape}. Learned numbers: each "
+        f"table of embeddings {rows[1].parameters}, encoder {rows[2].parameters}, attention "
         f"{TEXT_ATTENTION_PARAMS} twice in each decoder block of {DECODER_BLOCK_PARAMS}, "
         f"decoder {rows[12].parameters}, scores {rows[13].parameters}."
     )
     title = "The second ledger: from one text to another"
     d = Drawing("ledger_text", height, title, alt)
-    d.heading(title, "The base model of 2017. Light: source, j tokens. Darker: target, i tokens.")
+    d.heading(title, "The original base model. Light: source, j tokens. Darker: target, i tokens.")
     ledger_table(d, rows, top, step, (5, 11), text_ledger_icon, starts=(0, 3, 7), single=(7,))
     y = height - 42
     d.text(32, y, f"Shaded: one decoder block, repeated {TEXT_LAYERS} times; each of its "
@@ -1287,29 +1287,30 @@ def draw_encoder() -> Drawing:
     return d
 
 
-# --- the Transformer of 2017 ---------------------------------------------------------------------
+# --- the Transformer of two sequences ------------------------------------------------------------
 
 
 def draw_transformer() -> Drawing:
     alt = (
-        f"The Transformer of 2017. Left, from top to bottom, the encoder: source ids (b, j) are "
-        f"embedded with their positions, {TEXT_LAYERS} encoder blocks follow, the result is the "
-        f"memory (b, j, e). Middle, the decoder: target ids (b, i) are embedded, {TEXT_LAYERS} "
-        f"decoder blocks follow, and a Linear gives scores (b, i, v). From the memory an arrow "
-        f"goes into every decoder block. Right, one decoder block enlarged: three side branches, "
-        f"each added to the stream: norm1 and causal self-attention; norm2 and cross-attention, "
-        f"into which the memory comes from the side as keys and values; norm3 and feed-forward."
+        f"The Transformer in its pre-norm form. Left, from top to bottom, the encoder: source ids "
+        f"(b, j) are embedded with their positions, {TEXT_LAYERS} encoder blocks and a final norm "
+        f"follow, the result is the memory (b, j, e). Middle, the decoder: target ids (b, i) are "
+        f"embedded, {TEXT_LAYERS} decoder blocks and a final norm follow, and a Linear gives "
+        f"logits (b, i, v). An arrow goes from the memory into every decoder block. Right, one "
+        f"decoder block enlarged: three side branches, each added to the residual stream: norm1 "
+        f"and causal self-attention; norm2 and cross-attention, into which the memory comes from "
+        f"the side as keys and values; norm3 and feed-forward."
     )
     d = Drawing("transformer", 826, "The Transformer: encoder, decoder, and what joins them", alt)
     d.heading(
         "The Transformer: encoder, decoder, and what joins them",
-        "Source: j tokens, all seen at once. Target: i tokens, each sees itself and earlier ones.",
+        "Source tokens j attend to all; target tokens i only to themselves and earlier ones.",
     )
     box_w, left, right, top, gap = 192, 28, 272, 128, 26
     enc, dec = left + box_w / 2, right + box_w / 2
 
     def column(x: float, ids: str, shape: str, block: str) -> list[float]:
-        """Draw one stack from its ids to its last block; return the tops of all boxes."""
+        """Draw one stack from its ids to its final norm; return the tops of all boxes."""
         middle = x + box_w / 2
         d.text(middle, top, ids, anchor="middle", bold=True)
         tops = [top + 40, *(top + 40 + 58 + gap + index * (BOX_H + gap) for index in range(4))]
@@ -1324,6 +1325,9 @@ def draw_transformer() -> Drawing:
                 d.text(middle, y + 27, "· · ·", size=20, anchor="middle", bold=True)
             if index:
                 d.arrow([(middle, y - gap), (middle, y)], 2.5)
+        tops.append(tops[-1] + BOX_H + gap)
+        d.arrow([(middle, tops[-1] - gap), (middle, tops[-1])], 2.5)
+        d.box(x, tops[-1], box_w, BOX_H, ("norm",), learned=True)
         return tops
 
     column(left, "source ids (b, j)", "(b, j, e)", "encoder block")
@@ -1339,7 +1343,7 @@ def draw_transformer() -> Drawing:
     d.arrow([(dec, last), (dec, last + 30)], 2.5)
     d.box(right, last + 30, box_w, 58, ("head: Linear", "e -> v"), learned=True)
     d.arrow([(dec, last + 88), (dec, last + 116)], 2.5)
-    d.text(dec, last + 136, "scores (b, i, v)", anchor="middle", bold=True)
+    d.text(dec, last + 136, "logits (b, i, v)", anchor="middle", bold=True)
 
     panel_x, panel_y, panel_w, panel_h = 508, 104, 424, 694
     d.arrow([(right + box_w, tops[1] + BOX_H / 2), (panel_x, tops[1] + BOX_H / 2)], 2, MUTED, "6 5")
@@ -1359,9 +1363,9 @@ def draw_transformer() -> Drawing:
     key_y = 790
     d.rect(left, key_y - 18, 30, 24, LEARNED, round_=5)
     d.hatch(left + 3, key_y - 15, 10, 18, LEARNED_HATCH, step=5)
-    d.text(left + 40, key_y, "hatched: has learned numbers")
-    d.line([(left + 300, key_y - 6), (left + 330, key_y - 6)], 7, DARK)
-    d.text(left + 338, key_y, "the stream x")
+    d.text(left + 40, key_y, "hatched: learned numbers")
+    d.line([(left + 276, key_y - 6), (left + 306, key_y - 6)], 7, DARK)
+    d.text(left + 314, key_y, "residual stream x")
     return d
 
 

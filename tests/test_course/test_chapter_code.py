@@ -158,7 +158,7 @@ PAIRS = [
     ),
     Pair(10, "decoder", "DecoderBlock", decoded, BLOCK),
     Pair(10, "decoder", "Decoder", decoded, {**BLOCK, "num_layers": 3}),
-    Pair(10, "decoder", "Transformer", translated, TRANSFORMER, (23, 9, 3, 30, 5, 44)),
+    Pair(10, "decoder", "Transformer", translated, TRANSFORMER, (23, 3, 30, 5, 44)),
     Pair(
         11,
         "generation",

@@ -30,7 +30,7 @@ def block(*lines, cause=""):
 
 def loss(*lines, cause=""):
     return code(
-        "def smoothed_loss(scores, said, smoothing):\n"
+        "def smoothed_loss(logits, expected, smoothing):\n"
         + "".join(f"    {line}\n" for line in lines),
         cause=cause,
     )
@@ -80,6 +80,11 @@ BANK = {
             swap("(h d) -> b h i d", "(d h) -> b h i d", cause="queries-split-otherwise"),
             swap("b h i d -> b i (h d)", "b h i d -> b i (d h)", cause="joined-interleaved"),
             swap("x @ w_q", "context @ w_q", cause="raises"),
+            swap(
+                'rearrange(heads, "b h i d -> b i (h d)")',
+                "heads.reshape(*x.shape[:2], -1)",
+                cause="joined-as-in-memory",
+            ),
             across(
                 "scores = q @ k.mT / (q.shape[-1] / num_heads) ** 0.5",
                 "weights = scores.masked_fill(~real[:, None], -torch.inf).softmax(-1)",
@@ -141,6 +146,16 @@ BANK = {
                 cause="source-over-queries",
             ),
             swap("context_mask = real", "context_mask = ~real", cause="source-upside-down"),
+            swap(
+                "attn_mask, context_mask)",
+                "~attn_mask, ~context_mask)",
+                cause="both-masks-inverted",
+            ),
+            swap(
+                "context_mask = real_source[:, None, None, :]",
+                "context_mask = real_source[:, None, None] & attn_mask.any(-1, keepdim=True)",
+                cause="queries-of-padding-blocked",
+            ),
             swap(
                 "context_mask = real_source[:, None, None, :]",
                 "context_mask = attn_mask",
@@ -229,97 +244,106 @@ BANK = {
     ),
     "10.4": Bank(
         wrong=[
-            swap("[*ids, END]", "[BEGIN, *ids]", cause="said-not-shifted"),
-            swap("[*ids, END]", "[*ids[1:], END, PADDING]", cause="said-shifted-twice"),
+            swap("[*ids, END]", "[BEGIN, *ids]", cause="not-shifted"),
+            swap("[*ids, END]", "[*ids[1:], END, PADDING]", cause="shifted-twice"),
+            swap(
+                "decoder_input, expected",
+                "decoder_input, decoder_input.roll(-1, 1)",
+                cause="end-is-missing",
+            ),
             swap("[*ids, END]", "ids", cause="end-is-missing"),
             swap("[*ids, END]", "[*ids[:-1], END]", cause="last-id-is-missing"),
             swap("[*ids, END]", "[*ids[:-1], END, PADDING]", cause="last-id-is-missing"),
-            swap("BEGIN, ", "END, ", cause="begin-and-end-exchanged"),
+            swap("BEGIN, ", "END, ", cause="begin-and-end-swapped"),
             code(
                 """
-                def read_and_said(targets):
-                    said = pad([[*ids, END] for ids in targets], padding_id=-100)
-                    return pad([[BEGIN, *ids] for ids in targets]), said
+                def input_and_expected(targets):
+                    expected = pad([[*ids, END] for ids in targets], padding_id=-100)
+                    return pad([[BEGIN, *ids] for ids in targets]), expected
                 """,
-                cause="said-filled-with-minus-100",
+                cause="filled-with-minus-100",
             ),
             code(
                 """
-                def read_and_said(targets):
+                def input_and_expected(targets):
                     targets = sorted(targets, key=len)
-                    read = pad([[BEGIN, *ids] for ids in targets])
-                    return read, pad([[*ids, END] for ids in targets])
+                    given = pad([[BEGIN, *ids] for ids in targets])
+                    return given, pad([[*ids, END] for ids in targets])
                 """,
                 cause="targets-are-sorted",
             ),
             code(
                 """
-                def read_and_said(targets):
-                    said = torch.nn.functional.pad(pad(targets), (0, 1), value=END)
-                    return pad([[BEGIN, *ids] for ids in targets]), said
+                def input_and_expected(targets):
+                    expected = torch.nn.functional.pad(pad(targets), (0, 1), value=END)
+                    return pad([[BEGIN, *ids] for ids in targets]), expected
                 """,
                 cause="end-at-the-last-place",
             ),
             code(
                 """
-                def read_and_said(targets):
+                def input_and_expected(targets):
                     rows = pad([[BEGIN, *ids, END] for ids in targets])
                     return pad([[BEGIN, *ids] for ids in targets]), rows[:, :-1]
                 """,
-                cause="said-not-shifted",
+                cause="not-shifted",
             ),
             swap("[*ids, END]", "[*ids, END, PADDING]", cause="shape-differs"),
-            swap("return read, said", "return said, read", cause="read-and-said-exchanged"),
-            swap("return read, said", "return read", cause="is-no-sequence"),
+            swap(
+                "return decoder_input, expected",
+                "return expected, decoder_input",
+                cause="input-and-expected-swapped",
+            ),
+            swap("return decoder_input, expected", "return decoder_input", cause="is-no-sequence"),
             code(
                 """
-                def read_and_said(targets):
+                def input_and_expected(targets):
                     rows = pad([[BEGIN, *ids, END] for ids in targets])
                     return rows[:, :-1], rows[:, 1:]
                 """,
-                cause="end-is-read",
+                cause="end-in-input",
             ),
             code(
                 """
-                def read_and_said(targets):
+                def input_and_expected(targets):
                     rows = pad([[BEGIN, *ids, END] for ids in targets])
                     return rows, rows
                 """,
-                cause="said-not-shifted",
+                cause="not-shifted",
             ),
             code(
                 """
-                def read_and_said(targets):
+                def input_and_expected(targets):
                     return pad(targets), pad([[*ids[1:], END] for ids in targets])
                 """,
                 cause="begin-is-missing",
             ),
             code(
                 """
-                def read_and_said(targets):
+                def input_and_expected(targets):
                     n = max(map(len, targets)) + 1
-                    read = [[0] * (n - 1 - len(ids)) + [BEGIN, *ids] for ids in targets]
-                    said = [[0] * (n - 1 - len(ids)) + [*ids, END] for ids in targets]
-                    return torch.tensor(read), torch.tensor(said)
+                    given = [[0] * (n - 1 - len(ids)) + [BEGIN, *ids] for ids in targets]
+                    expected = [[0] * (n - 1 - len(ids)) + [*ids, END] for ids in targets]
+                    return torch.tensor(given), torch.tensor(expected)
                 """,
                 cause="padding-in-front",
             ),
             code(
                 """
-                def read_and_said(targets):
-                    read = pad([[BEGIN, *ids] for ids in targets], padding_id=END)
-                    return read, pad([[*ids, END] for ids in targets], padding_id=END)
+                def input_and_expected(targets):
+                    given = pad([[BEGIN, *ids] for ids in targets], padding_id=END)
+                    return given, pad([[*ids, END] for ids in targets], padding_id=END)
                 """,
                 cause="rows-filled-with-end",
             ),
-            swap("[*ids, END]", "[*ids[::-1], END]", cause="said-is-turned"),
+            swap("[*ids, END]", "[*ids[::-1], END]", cause="expected-is-reversed"),
             code(
                 """
-                def read_and_said(targets):
+                def input_and_expected(targets):
                     for ids in targets:
                         ids.insert(0, BEGIN)
-                    read = pad(targets)
-                    return read, pad([[*ids[1:], END] for ids in targets])
+                    given = pad(targets)
+                    return given, pad([[*ids[1:], END] for ids in targets])
                 """,
                 cause="list-was-changed",
             ),
@@ -327,24 +351,24 @@ BANK = {
         right=[
             code(
                 """
-                def read_and_said(targets):
+                def input_and_expected(targets):
                     n = max(len(ids) for ids in targets) + 1
-                    read = torch.full((len(targets), n), PADDING)
-                    said = torch.full((len(targets), n), PADDING)
+                    given = torch.full((len(targets), n), PADDING)
+                    expected = torch.full((len(targets), n), PADDING)
                     for row, ids in enumerate(targets):
-                        read[row, 0] = BEGIN
-                        read[row, 1 : len(ids) + 1] = torch.tensor(ids)
-                        said[row, : len(ids)] = torch.tensor(ids)
-                        said[row, len(ids)] = END
-                    return read, said
+                        given[row, 0] = BEGIN
+                        given[row, 1 : len(ids) + 1] = torch.tensor(ids)
+                        expected[row, : len(ids)] = torch.tensor(ids)
+                        expected[row, len(ids)] = END
+                    return given, expected
                 """
             ),
             code(
                 """
-                def read_and_said(targets):
+                def input_and_expected(targets):
                     rows = pad([[BEGIN, *ids, END] for ids in targets])
-                    read = rows.masked_fill(rows == END, PADDING)[:, :-1]
-                    return read, rows[:, 1:]
+                    given = rows.masked_fill(rows == END, PADDING)[:, :-1]
+                    return given, rows[:, 1:]
                 """
             ),
         ],
@@ -392,7 +416,7 @@ BANK = {
                 "x = self.norm2(x + self.text_attn(x, text, text_mask))",
                 "x = self.norm3(x + self.image_attn(x, image))",
                 "return self.norm4(x + self.mlp(x))",
-                cause="post-norm-instead",
+                cause="post-norm-not-pre",
             ),
             block(
                 OWN,
@@ -402,7 +426,14 @@ BANK = {
                 FEED,
                 cause="sources-side-by-side",
             ),
-            swap("x = x + self.image_attn", "x = self.image_attn", cause="stream-not-added"),
+            block(
+                "x = x + self.norm1(self.attn(x, attn_mask=attn_mask))",
+                "x = x + self.norm2(self.text_attn(x, text, text_mask))",
+                "x = x + self.norm3(self.image_attn(x, image))",
+                "return x + self.norm4(self.mlp(x))",
+                cause="norm-after-the-part",
+            ),
+            swap("x = x + self.image_attn", "x = self.image_attn", cause="part-not-added"),
             swap(
                 "self.image_attn = MultiHeadAttention(embed_dim, num_heads)",
                 "self.image_attn = self.text_attn",
@@ -450,203 +481,255 @@ BANK = {
     ),
     "10.6": Bank(
         wrong=[
-            swap("losses[said != PADDING].mean()", "losses.mean()", cause="padding-is-counted"),
-            swap("said != PADDING", "said > 3", cause="special-ids-not-counted"),
-            swap("said != PADDING", "(said != PADDING) & (said != END)", cause="end-not-counted"),
+            swap("losses[expected != PADDING].mean()", "losses.mean()", cause="padding-is-counted"),
             swap(
-                "-(1 - smoothing) *",
-                "-(1 - smoothing + smoothing / scores.shape[-1]) *",
-                cause="right-id-counted-twice",
+                "losses[expected != PADDING].mean()",
+                "losses.sum() / (expected != PADDING).sum()",
+                cause="padding-is-counted",
+            ),
+            loss(
+                "correct = logits.softmax(-1).gather(-1, expected[..., None])[..., 0]",
+                "losses = -((1 - smoothing) * correct + smoothing / logits.shape[-1]).log()",
+                "return losses[expected != PADDING].mean()",
+                cause="probabilities-added-first",
+            ),
+            loss(
+                "wanted = torch.full_like(logits, smoothing / (logits.shape[-1] - 2))",
+                "wanted = wanted.scatter(-1, expected[..., None], 1 - smoothing)",
+                "wanted[..., PADDING] = 0",
+                "losses = -(wanted * logits.log_softmax(-1)).sum(-1)",
+                "return losses[expected != PADDING].mean()",
+                cause="smoothing-over-the-others",
+            ),
+            swap("expected != PADDING", "expected > 3", cause="special-ids-not-counted"),
+            swap(
+                "expected != PADDING",
+                "(expected != PADDING) & (expected != END)",
+                cause="end-not-counted",
             ),
             swap(
-                "losses[said != PADDING].mean()",
-                "losses[said != PADDING].sum() / len(said)",
+                "-(1 - smoothing) *",
+                "-(1 - smoothing + smoothing / logits.shape[-1]) *",
+                cause="correct-id-counted-twice",
+            ),
+            swap(
+                "losses[expected != PADDING].mean()",
+                "losses[expected != PADDING].sum() / len(expected)",
                 cause="loss-by-number-of-pairs",
             ),
             loss(
-                "logs = scores.log_softmax(-1)",
-                "right = logs.gather(-1, said[..., None])[..., 0]",
-                "losses = -0.9 * right - 0.1 * logs.mean(-1)",
-                "return losses[said != PADDING].mean()",
+                "logs = logits.log_softmax(-1)",
+                "correct = logs.gather(-1, expected[..., None])[..., 0]",
+                "losses = -0.9 * correct - 0.1 * logs.mean(-1)",
+                "return losses[expected != PADDING].mean()",
                 cause="smoothing-is-fixed",
             ),
             loss(
-                "logs = scores.log_softmax(-1)",
-                "right = logs.gather(-1, said[..., None])[..., 0]",
-                "share = smoothing / scores.shape[-1]",
-                "losses = -(1 - smoothing) * right - share * logs[..., 1:].sum(-1)",
-                "return losses[said != PADDING].mean()",
-                cause="spread-without-padding-id",
+                "logs = logits.log_softmax(-1)",
+                "correct = logs.gather(-1, expected[..., None])[..., 0]",
+                "part = smoothing / logits.shape[-1]",
+                "losses = -(1 - smoothing) * correct - part * logs[..., 1:].sum(-1)",
+                "return losses[expected != PADDING].mean()",
+                cause="smoothing-without-padding-id",
             ),
             swap(
-                "losses[said != PADDING].mean()",
-                "(losses * (said != PADDING)).mean()",
+                "losses[expected != PADDING].mean()",
+                "(losses * (expected != PADDING)).mean()",
                 cause="divided-by-padding-too",
             ),
             swap(".mean()\n", ".sum()\n", cause="losses-are-summed"),
             swap("!= PADDING", "== PADDING", cause="only-padding-counted"),
-            swap("-(1 - smoothing) * right", "-right", cause="spread-is-added"),
+            swap("-(1 - smoothing) * correct", "-correct", cause="smoothing-is-added"),
             swap(
-                "-(1 - smoothing) * right", "-smoothing * right", cause="both-shares-are-smoothing"
+                "-(1 - smoothing) * correct",
+                "-smoothing * correct",
+                cause="correct-id-keeps-smoothing",
             ),
-            swap(" - smoothing * logs.mean(dim=-1)", "", cause="spread-is-missing"),
-            swap("- smoothing * logs", "+ smoothing * logs", cause="spread-has-wrong-sign"),
+            swap(" - smoothing * logs.mean(dim=-1)", "", cause="smoothing-is-missing"),
+            swap("- smoothing * logs", "+ smoothing * logs", cause="smoothing-has-wrong-sign"),
             swap("logs.mean(dim=-1)", "logs.sum(dim=-1)", cause="smoothing-not-divided"),
             swap(
-                "scores.log_softmax(dim=-1)",
-                "scores.log_softmax(dim=1)",
-                cause="loss-softmax-over-places",
+                "logits.log_softmax(dim=-1)",
+                "logits.log_softmax(dim=1)",
+                cause="loss-softmax-over-positions",
             ),
-            swap("scores.log_softmax(dim=-1)", "scores", cause="scores-as-logarithms"),
-            swap("scores.log_softmax(dim=-1)", "scores.softmax(dim=-1)", cause="no-logarithm"),
+            swap("logits.log_softmax(dim=-1)", "logits", cause="logits-as-logarithms"),
+            swap("logits.log_softmax(dim=-1)", "logits.softmax(dim=-1)", cause="no-logarithm"),
             swap(
-                "scores.log_softmax(dim=-1)",
-                "scores.softmax(dim=-1).log_softmax(dim=-1)",
+                "logits.log_softmax(dim=-1)",
+                "logits.softmax(dim=-1).log_softmax(dim=-1)",
                 cause="smoothed-softmax-twice",
             ),
             swap(
-                "scores.log_softmax(dim=-1)",
-                "scores.softmax(dim=-1).log2()",
+                "logits.log_softmax(dim=-1)",
+                "logits.softmax(dim=-1).log2()",
                 cause="logarithm-of-base-2",
             ),
             swap(
-                "scores.log_softmax(dim=-1)",
-                "scores.softmax(dim=-1).log10()",
+                "logits.log_softmax(dim=-1)",
+                "logits.softmax(dim=-1).log10()",
                 cause="logarithm-of-base-10",
             ),
             loss(
-                "logs = scores.log_softmax(-1)",
-                "right = logs.gather(-1, said[..., None])[..., 0]",
-                "share = smoothing / (scores.shape[-1] - 1)",
-                "losses = -(1 - smoothing) * right - share * (logs.sum(-1) - right)",
-                "return losses[said != PADDING].mean()",
-                cause="spread-over-the-others",
+                "logs = logits.log_softmax(-1)",
+                "correct = logs.gather(-1, expected[..., None])[..., 0]",
+                "part = smoothing / (logits.shape[-1] - 1)",
+                "losses = -(1 - smoothing) * correct - part * (logs.sum(-1) - correct)",
+                "return losses[expected != PADDING].mean()",
+                cause="smoothing-over-the-others",
             ),
             loss(
-                "logs = scores.log_softmax(-1)",
-                "right = logs.gather(-1, said[..., None])[..., 0]",
-                "losses = -(1 - smoothing) * right - smoothing * logs.mean(-1)",
-                "real = said != PADDING",
+                "logs = logits.log_softmax(-1)",
+                "correct = logs.gather(-1, expected[..., None])[..., 0]",
+                "losses = -(1 - smoothing) * correct - smoothing * logs.mean(-1)",
+                "real = expected != PADDING",
                 "return ((losses * real).sum(1) / real.sum(1)).mean()",
                 cause="mean-by-sentence",
             ),
             loss(
                 "return torch.nn.functional.cross_entropy(",
-                "    scores.flatten(0, 1), said.flatten(), ignore_index=PADDING,",
+                "    logits.flatten(0, 1), expected.flatten(), ignore_index=PADDING,",
                 "    label_smoothing=smoothing)",
                 cause="calls-shortcut",
             ),
             loss(
-                "logs = scores.log_softmax(-1)",
-                "right = logs.gather(-1, said[..., None])[..., 0]",
-                "return -right[said != PADDING].mean()",
+                "logs = logits.log_softmax(-1)",
+                "correct = logs.gather(-1, expected[..., None])[..., 0]",
+                "return -correct[expected != PADDING].mean()",
                 cause="no-smoothing",
             ),
         ],
         right=[
             loss(
-                "v = scores.shape[-1]",
-                "wanted = torch.full_like(scores, smoothing / v)",
+                "v = logits.shape[-1]",
+                "wanted = torch.full_like(logits, smoothing / v)",
                 "wanted = wanted.scatter_add(",
-                "    -1, said[..., None], torch.full_like(scores[..., :1], 1 - smoothing))",
-                "losses = -(wanted * torch.log_softmax(scores, dim=-1)).sum(dim=-1)",
-                "real = (said != PADDING).to(scores.dtype)",
+                "    -1, expected[..., None], torch.full_like(logits[..., :1], 1 - smoothing))",
+                "losses = -(wanted * torch.log_softmax(logits, dim=-1)).sum(dim=-1)",
+                "real = (expected != PADDING).to(logits.dtype)",
                 "return (losses * real).sum() / real.sum()",
             ),
             loss(
-                "real = said != PADDING",
-                "scores, said = scores[real], said[real]",
-                "logs = scores - scores.logsumexp(dim=-1, keepdim=True)",
-                "right = logs[torch.arange(len(said)), said]",
-                "return -((1 - smoothing) * right + smoothing * logs.mean(dim=1)).mean()",
+                "real = expected != PADDING",
+                "logits, expected = logits[real], expected[real]",
+                "logs = logits - logits.logsumexp(dim=-1, keepdim=True)",
+                "correct = logs[torch.arange(len(expected)), expected]",
+                "return -((1 - smoothing) * correct + smoothing * logs.mean(dim=1)).mean()",
             ),
         ],
         equivalent={
-            "right = logs.gather(-1, said[..., None])[..., 0] => right = "
-            "logs.gather(-1, said[..., None])[..., -1]": "the axis has size 1",
+            "correct = logs.gather(-1, expected[..., None])[..., 0] => correct = "
+            "logs.gather(-1, expected[..., None])[..., -1]": "the axis has size 1",
         },
     ),
     "10.7": Bank(
         wrong=[
-            swap(".log_softmax(dim=-1)", "", cause="scores-not-logarithms"),
-            swap("source[None]", "source.flip(0)[None]", cause="source-is-turned"),
+            swap(".log_softmax(dim=-1)", "", cause="logits-not-logarithms"),
+            swap("source[None]", "source.flip(0)[None]", cause="source-is-reversed"),
             swap("log_softmax", "softmax", cause="probabilities-not-logarithms"),
-            swap("log_softmax(dim=-1)", "log_softmax(dim=0)", cause="softmax-over-beginnings"),
-            swap("log_softmax(dim=-1)", "log()", cause="log-of-bare-scores"),
-            swap("scores[:, -1]", "scores[:, 0]", cause="place-is-first"),
-            swap("scores[:, -1]", "scores[:, -2]", cause="place-before-last"),
-            swap("scores[:, -1]", "scores.mean(dim=1)", cause="mean-over-places"),
-            swap("scores[:, -1]", "scores", cause="shape-differs"),
-            swap("decode(beginnings,", "decode(beginnings[:, -1:],", cause="only-last-token-read"),
-            swap("decode(beginnings,", "decode(beginnings[:, 1:],", cause="begin-is-cut-off"),
+            swap("log_softmax(dim=-1)", "log_softmax(dim=0)", cause="softmax-over-prefixes"),
+            swap("log_softmax(dim=-1)", "log()", cause="log-of-bare-logits"),
+            swap("log_softmax(dim=-1)", "softmax(dim=-1).log2()", cause="logarithm-of-base-2"),
+            swap("return logits", "return -logits", cause="log-probabilities-negative"),
             swap(
-                "scores[:, -1].log_softmax(dim=-1)",
-                "scores.log_softmax(dim=1)[:, -1]",
-                cause="softmax-over-the-places",
+                "model.decode(prefixes, memory)",
+                "model.head(model.decoder(model.target_embedding(prefixes), memory))",
+                cause="prefix-not-causal",
             ),
             swap(
-                "scores[:, -1].log",
-                "scores[:, -1].index_fill(-1, torch.tensor([PADDING]), -torch.inf).log",
+                "source[None]",
+                "torch.tensor([[*source, END]])",
+                cause="source-with-begin-or-end",
+            ),
+            swap(
+                "model.encode(source[None])",
+                "model.encoder(model.source_embedding(source.expand(len(prefixes), -1)))",
+                cause="source-encoded-again",
+            ),
+            swap("logits[:, -1]", "logits[:, 0]", cause="position-is-first"),
+            swap("logits[:, -1]", "logits[:, -2]", cause="position-before-last"),
+            swap("logits[:, -1]", "logits.mean(dim=1)", cause="mean-over-positions"),
+            swap("logits[:, -1]", "logits", cause="shape-differs"),
+            swap("decode(prefixes,", "decode(prefixes[:, -1:],", cause="only-last-token-read"),
+            swap("decode(prefixes,", "decode(prefixes[:, 1:],", cause="begin-is-cut-off"),
+            swap(
+                "logits[:, -1].log_softmax(dim=-1)",
+                "logits.log_softmax(dim=1)[:, -1]",
+                cause="softmax-over-positions",
+            ),
+            swap(
+                "logits[:, -1].log",
+                "logits[:, -1].index_fill(-1, torch.tensor([PADDING]), -torch.inf).log",
                 cause="padding-forbidden",
             ),
             code(
                 """
-                def next_log_probabilities(model, source, beginnings):
-                    memory = model.encode(source[None]).expand(len(beginnings), -1, -1)
-                    logs = model.decode(beginnings, memory).log_softmax(dim=-1)
-                    own = logs[:, :-1].gather(-1, beginnings[:, 1:, None])[..., 0]
+                def next_log_probabilities(model, source, prefixes):
+                    memory = model.encode(source[None]).expand(len(prefixes), -1, -1)
+                    logs = model.decode(prefixes, memory).log_softmax(dim=-1)
+                    own = logs[:, :-1].gather(-1, prefixes[:, 1:, None])[..., 0]
                     return logs[:, -1] + own.sum(dim=1, keepdim=True)
                 """,
-                cause="whole-beginning-scored",
+                cause="whole-prefix-scored",
             ),
             swap("[:, -1]", "[-1]", cause="shape-differs"),
-            swap(".expand(len(beginnings), -1, -1)", "", cause="raises"),
+            swap(".expand(len(prefixes), -1, -1)", "", cause="raises"),
             code(
                 """
-                def next_log_probabilities(model, source, beginnings):
-                    sources = source.expand(len(beginnings), -1)
-                    return model(sources, beginnings)[:, -1].log_softmax(dim=-1)
+                def next_log_probabilities(model, source, prefixes):
+                    sources = source.expand(len(prefixes), -1)
+                    return model(sources, prefixes)[:, -1].log_softmax(dim=-1)
                 """,
                 cause="source-encoded-again",
             ),
             code(
                 """
-                def next_log_probabilities(model, source, beginnings):
-                    rows = [model(source[None], ids[None])[0, -1] for ids in beginnings]
+                def next_log_probabilities(model, source, prefixes):
+                    rows = [model(source[None], ids[None])[0, -1] for ids in prefixes]
                     return torch.stack(rows).log_softmax(dim=-1)
                 """,
                 cause="source-encoded-again",
             ),
             code(
                 """
-                def next_log_probabilities(model, source, beginnings):
-                    memory = model.encode(source[None]).expand(len(beginnings), -1, -1)
-                    begun = torch.cat([torch.full_like(beginnings[:, :1], BEGIN), beginnings], 1)
+                def next_log_probabilities(model, source, prefixes):
+                    memory = model.encode(source[None]).expand(len(prefixes), -1, -1)
+                    begun = torch.cat([torch.full_like(prefixes[:, :1], BEGIN), prefixes], 1)
                     return model.decode(begun, memory)[:, -1].log_softmax(dim=-1)
                 """,
-                cause="begin-put-in-front",
+                cause="begin-added-again",
             ),
         ],
         right=[
             code(
                 """
-                def next_log_probabilities(model, source, beginnings):
+                def next_log_probabilities(model, source, prefixes):
+                    memory = model.encoder(model.source_embedding(source[None]))
+                    memory = memory.expand(len(prefixes), -1, -1)
+                    mask = causal_mask(prefixes.shape[1])
+                    x = model.decoder(model.target_embedding(prefixes), memory, mask)
+                    return model.head(x)[:, -1].log_softmax(dim=-1)
+                """
+            ),
+            code(
+                """
+                def next_log_probabilities(model, source, prefixes):
                     memory = model.encode(source.unsqueeze(0))
-                    rows = [model.decode(ids[None], memory)[0, -1] for ids in beginnings]
+                    rows = [model.decode(ids[None], memory)[0, -1] for ids in prefixes]
                     return torch.log_softmax(torch.stack(rows), dim=1)
                 """
             ),
             code(
                 """
-                def next_log_probabilities(model, source, beginnings):
-                    memory = model.encode(source[None]).repeat(beginnings.shape[0], 1, 1)
-                    last = model.decode(beginnings, memory)[:, beginnings.shape[1] - 1]
+                def next_log_probabilities(model, source, prefixes):
+                    memory = model.encode(source[None]).repeat(prefixes.shape[0], 1, 1)
+                    last = model.decode(prefixes, memory)[:, prefixes.shape[1] - 1]
                     return last - last.logsumexp(dim=-1, keepdim=True)
                 """
             ),
         ],
         equivalent={
-            "return scores[:, -1].log_softmax(dim=-1) => return scores[:, "
+            "return logits[:, -1].log_softmax(dim=-1) => return logits[:, "
             "-1].log_softmax(dim=(1))": "axis 1 is the last",
         },
     ),
