@@ -252,7 +252,7 @@ def _keyed(
 
 
 def _unit(heats: Sequence[np.ndarray], peak: float | None) -> int:
-    """Return what a heat of 1 is in whole numbers: 1 for masks, 100 for per cent, or 1000."""
+    """Return what a heat of 1 is in integers: 1 for masks, 100 for per cent, or 1000."""
     if heats and all(heat.dtype == bool for heat in heats):
         return 1
     numbers = np.concatenate([heat.ravel().astype(np.float64) for heat in heats] or [np.zeros(1)])
@@ -325,7 +325,7 @@ def packed_image(where: str, image: Tensor, images: list[dict[str, Any]]) -> int
 
 
 def _levels(where: str, heat: np.ndarray | None, queries: int, unit: int) -> list[list[int]] | None:
-    """Return the heat of a frame in whole numbers, one list of cells for each grid."""
+    """Return the heat of a frame in integers, one list of cells for each grid."""
     if heat is None:
         return None
     if heat.ndim == 3 and len(heat) != queries:

@@ -90,7 +90,7 @@ def show_texts(texts: Sequence[str], what: str) -> None:
         what: who wrote them.
 
     Raises:
-        ValueError: no texts, or a single text where a list of them is asked for.
+        ValueError: no texts, or a single text where a list is expected.
     """
     if isinstance(texts, str) or not texts:
         raise ValueError(

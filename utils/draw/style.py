@@ -129,7 +129,7 @@ def render_with(render: Render | None) -> Render | None:
     """Set the function that makes the PNG of every figure, and return the one before.
 
     Args:
-        render: such as `to_png`; None draws nothing, for runs whose pictures nobody sees.
+        render: such as `to_png`; None draws nothing, for runs without readers.
     """
     global _render
     before, _render = _render, render

@@ -66,7 +66,7 @@ def unpacked(*names: str) -> Changed:
 
     Source: chapter 15.
     """
-    # turned over as a whole first: PyTorch is quick at that, and slow at a part
+    # transposed as a whole first: PyTorch does that fast, and parts slowly
     return Changed(names, lambda tensor: tensor.t().contiguous().chunk(len(names)))
 
 
