@@ -46,9 +46,7 @@ BANNED = {
     r"\bTransformer of 2017\b": "the original Transformer (Vaswani et al., 2017)",
     r"\b(?:hears?|heard|listens? to)\b(?! of)": "depend on, attend to",
     r"\bmixed values\b": "attention output, weighted sum",
-    r"\b(?:a|one|each|every|two|three) trainings?\b(?= (?:takes?|of|with|that|is|was|on|costs?)\b)": (
-        "a training run"
-    ),
+    r"\b(?:a|one|each|two|three) trainings?\b(?= (?:takes?|of|with|that|is|was|on)\b)": "a run",
     r"\b(?:is|are) told (?:its|their) cause\b": "explains, identifies",
     r"\bscores over (?:classes|a vocabulary|the vocabulary|all)\b": "logits",
     r"\bmeanwhile\b": "during that time",
