@@ -85,6 +85,7 @@ BANK = {
             swap("return ids", "return ids.float()", cause="dtype-differs"),
             code("def greedy(next_scores, b, steps):\n    ids = 1", cause="returns-none"),
             swap("done = done | (following", "done = (following", cause="done-is-forgotten"),
+            swap("where(~done", "where(done", cause="done-is-inverted"),
             swap("for _ in range(steps)", "while not done.all()", cause="goes-past-steps"),
             swap("range(steps)", "range(100)", cause="goes-past-steps"),
             swap("range(steps)", "range(steps - 1)", cause="stops-one-step-early"),
@@ -249,17 +250,20 @@ BANK = {
                 "return len(sure) / len(texts)",
                 cause="sure-texts-only",
             ),
+            swap(
+                "right / len(texts)", "right / len(set(texts))", cause="divided-by-different-texts"
+            ),
             drawn(
                 "import random",
                 "given = [[a for t, a in zip(texts, answers) if t == text] for text in texts]",
                 "hits = [random.choices(g, k=500).count(a) for g, a in zip(given, answers)]",
                 "return sum(hits) / 500 / len(texts)",
-                cause="near-the-expected-value",
+                cause="simulated-or-rounded",
             ),
             swap(
                 "return right / len(texts)",
                 "return round(right / len(texts), 2)",
-                cause="near-the-expected-value",
+                cause="simulated-or-rounded",
             ),
         ],
         right=[
@@ -315,6 +319,10 @@ BANK = {
                 cause="one-place-off",
             ),
             swap(".mean().item()", ".sum().item()", cause="number-of-tokens"),
+            swap("(ids[:, 1:]", "100 * (ids[:, 1:]", cause="percentage-of-texts"),
+            swap("decode(ids", "decode(ids[:, -1:]", cause="last-token-is-read-alone"),
+            swap("[:, -1].argmax", "[:, 0].argmax", cause="first-row-is-read"),
+            swap("encode(source, mask)", "encode(source)", cause="padding-is-read"),
             swap("ids[:, 1:] == target", "ids[:, 1:] != target", cause="tokens-that-are-wrong"),
             swap(
                 "ids = target[:, :1]",
