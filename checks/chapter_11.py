@@ -89,7 +89,7 @@ GREEDY_MISTAKES = patches(
         "goes-on-after-the-end": (FILLED, "chosen"),
         "end-becomes-padding": (FILLED, "chosen.masked_fill(done | (chosen == END), PADDING)"),
         "filled-with-end": ("PADDING", "END"),
-        "done-is-inverted": ("(done, PADDING)", "(~done, PADDING)"),
+        "done-is-inverted": ("(done, PADDING)", "(~done, PADDING)", "chosen ==", "following =="),
         "does-not-stop": ("done.all()", "False"),
         "does-not-stop-nor-fill": ("done.all()", "False", FILLED, "chosen"),
         "stops-at-the-first-end": ("done.all()", "done.any()"),
@@ -315,7 +315,7 @@ LOSS_MISTAKES = patches(
     loss_of_numbers,
     {
         "padding-counts-in-the-loss": (", ignore_index=PADDING", ""),
-        "target-is-not-shifted": ("target[:, :-1]", "target", "target[:, 1:]", "target"),
+        "target-is-not-shifted": [("1:]", ":-1]"), (":-1]", ":]", "1:]", ":]")],
         "loss-of-begin-left-out": ("target[:, :-1]", "target[:, 1:]"),
         "padding-is-read": (", padding_mask_of_ids(source)", ""),
         "loss-is-a-sum": ("=PADDING", "=PADDING, reduction='sum'"),
@@ -340,8 +340,7 @@ def spelled(number: int) -> str:
 
 def held_out() -> list[int]:
     """Return some of the numbers that the exercise holds out."""
-    generator = torch.Generator().manual_seed(11)
-    some = torch.randperm(10_000, generator=generator).tolist()
+    some = torch.randperm(10_000, generator=torch.Generator().manual_seed(11)).tolist()
     return [n for n in some if n % 7 == 3][:READ]
 
 
@@ -398,7 +397,8 @@ def why_so_few(
             return message("read-goes-on-after-the-end")
         if share_of([one[::-1] for one in said], wanted) >= ENOUGH:
             return message("read-is-turned-round")
-        early = max(map(len, said)) < 4
+        starts = [right[: len(one)] for one, right in zip(said, wanted, strict=True)]
+        early = any(said) and share_of(said, starts) >= ENOUGH
         return message("read-stops-too-early" if early else "model-reads-but-read-does-not")
     same = len({tuple(row) for row in ids.tolist()}) < len(wanted) / 10
     return message("model-says-the-same" if same else "model-has-not-learned")

@@ -386,6 +386,7 @@ BANK = {
                 "    return F.cross_entropy(rows, target.flatten()",
                 cause="target-is-not-shifted",
             ),
+            swap("1:].flatten", ":-1].flatten", cause="target-is-not-shifted"),
             swap(", ignore_index=PADDING", "", cause="padding-counts-in-the-loss"),
             swap("PADDING)", "PADDING, reduction='sum')", cause="loss-is-a-sum"),
             swap("target[:, :-1], pad", "target[:, 1:], pad", cause="loss-of-begin-left-out"),
@@ -395,6 +396,11 @@ BANK = {
                 cause="padding-is-read",
             ),
             swap("range(5)", "range(3)", cause="read-stops-too-early"),
+            swap(
+                "(len(texts), 1), BEGIN",
+                "(len(texts), 1), END",
+                cause="model-reads-but-read-does-not",
+            ),
             swap("row[: row.index(END)]", "row", cause="read-goes-on-after-the-end"),
             swap(
                 '"".join(figures.decode(row[: row.index(END)]))',
