@@ -4,9 +4,9 @@ from exercise_bank import Bank, code, swap
 
 
 def drawn(*lines, cause=""):
-    """A function `right_by_drawing` of these lines."""
+    """A function `accuracy_by_sampling` of these lines."""
     body = "".join(f"    {line}\n" for line in lines)
-    return code("def right_by_drawing(texts, answers):\n" + body, cause=cause)
+    return code("def accuracy_by_sampling(texts, answers):\n" + body, cause=cause)
 
 
 def step(*lines, cause=""):
@@ -16,8 +16,8 @@ def step(*lines, cause=""):
 
 
 LOSS = """    source, target = batch
-    scores = model(source, target[:, :-1], padding_mask_of_ids(source))
-    rows = rearrange(scores, "b i v -> (b i) v")
+    logits = model(source, target[:, :-1], padding_mask_of_ids(source))
+    rows = rearrange(logits, "b i v -> (b i) v")
     return F.cross_entropy(rows, target[:, 1:].flatten(), ignore_index=PADDING)
 """
 FORCED = "model.decode(ids, memory, mask)"
@@ -84,6 +84,11 @@ BANK = {
             ),
             swap("return ids", "return ids.float()", cause="dtype-differs"),
             code("def greedy(next_scores, b, steps):\n    ids = 1", cause="returns-none"),
+            swap("done = done | (following", "done = (following", cause="done-is-forgotten"),
+            swap("where(~done", "where(done", cause="done-is-inverted"),
+            swap("for _ in range(steps)", "while not done.all()", cause="goes-past-steps"),
+            swap("range(steps)", "range(100)", cause="goes-past-steps"),
+            swap("range(steps)", "range(steps - 1)", cause="stops-one-step-early"),
         ],
         right=[
             code(
@@ -245,6 +250,21 @@ BANK = {
                 "return len(sure) / len(texts)",
                 cause="sure-texts-only",
             ),
+            swap(
+                "right / len(texts)", "right / len(set(texts))", cause="divided-by-different-texts"
+            ),
+            drawn(
+                "import random",
+                "given = [[a for t, a in zip(texts, answers) if t == text] for text in texts]",
+                "hits = [random.choices(g, k=500).count(a) for g, a in zip(given, answers)]",
+                "return sum(hits) / 500 / len(texts)",
+                cause="simulated-or-rounded",
+            ),
+            swap(
+                "return right / len(texts)",
+                "return round(right / len(texts), 2)",
+                cause="simulated-or-rounded",
+            ),
         ],
         right=[
             drawn(
@@ -267,7 +287,7 @@ BANK = {
     ),
     "11.5": Bank(
         wrong=[
-            code("share_right = sick_share", cause="right-beginning-is-handed-in"),
+            code("token_accuracy = buggy_accuracy", cause="right-beginning-is-handed-in"),
             swap(
                 FORCED,
                 "model.decode(target[:, : ids.shape[1]], memory, mask)",
@@ -299,13 +319,22 @@ BANK = {
                 cause="one-place-off",
             ),
             swap(".mean().item()", ".sum().item()", cause="number-of-tokens"),
+            swap("(ids[:, 1:]", "100 * (ids[:, 1:]", cause="percentage-of-texts"),
+            swap("decode(ids", "decode(ids[:, -1:]", cause="last-token-is-read-alone"),
+            swap("[:, -1].argmax", "[:, 0].argmax", cause="first-row-is-read"),
+            swap("encode(source, mask)", "encode(source)", cause="padding-is-read"),
             swap("ids[:, 1:] == target", "ids[:, 1:] != target", cause="tokens-that-are-wrong"),
+            swap(
+                "ids = target[:, :1]",
+                "ids = torch.zeros(len(target), 1, dtype=torch.long)",
+                cause="does-not-start-with-begin",
+            ),
         ],
         right=[
             code(
                 """
                 @torch.no_grad()
-                def share_right(model, source, target):
+                def token_accuracy(model, source, target):
                     ids = continued(model, source, target[:, :1], target.shape[1] - 1)
                     return (ids == target)[:, 1:].double().mean().item()
                 """
@@ -313,7 +342,7 @@ BANK = {
             code(
                 """
                 @torch.no_grad()
-                def share_right(model, source, target):
+                def token_accuracy(model, source, target):
                     b, i = target.shape
                     ids = torch.full((b, 1), BEGIN)
                     while ids.shape[1] < i:
@@ -321,6 +350,13 @@ BANK = {
                         ids = torch.cat([ids, scores.argmax(dim=-1)[:, -1:]], dim=1)
                     return (ids == target)[:, 1:].sum().item() / (b * (i - 1))
                 """
+            ),
+            swap(".double().mean()", ".float().mean()"),
+            swap(
+                "following = model.decode(ids, memory, mask)[:, -1].argmax(dim=-1, keepdim=True)",
+                "following = model.decode(ids, memory, mask)[:, -1].argmax(dim=-1, keepdim=True)\n"
+                "        done = (ids == END).any(dim=1, keepdim=True)\n"
+                "        following = following.where(~done, PADDING)",
             ),
         ],
         equivalent={
@@ -339,19 +375,32 @@ BANK = {
             swap(
                 TRAINING,
                 'reader = "text"\n',
-                cause="reader-is-a-module",
+                cause="reader-is-a-transformer",
             ),
             swap(
-                "scores = model(source, target[:, :-1], padding_mask_of_ids(source))\n"
-                '    rows = rearrange(scores, "b i v -> (b i) v")\n'
-                "    return F.cross_entropy(rows, target[:, 1:].flatten(), "
-                "ignore_index=PADDING)",
-                "scores = model(source, target, padding_mask_of_ids(source))\n"
-                '    rows = rearrange(scores, "b i v -> (b i) v")\n'
-                "    return F.cross_entropy(rows, target.flatten(), ignore_index=PADDING)",
-                cause="model-copies",
+                "target[:, :-1], padding_mask_of_ids(source))\n"
+                '    rows = rearrange(logits, "b i v -> (b i) v")\n'
+                "    return F.cross_entropy(rows, target[:, 1:].flatten()",
+                "target, padding_mask_of_ids(source))\n"
+                '    rows = rearrange(logits, "b i v -> (b i) v")\n'
+                "    return F.cross_entropy(rows, target.flatten()",
+                cause="target-is-not-shifted",
+            ),
+            swap("1:].flatten", ":-1].flatten", cause="target-is-not-shifted"),
+            swap(", ignore_index=PADDING", "", cause="padding-counts-in-the-loss"),
+            swap("PADDING)", "PADDING, reduction='sum')", cause="loss-is-a-sum"),
+            swap("target[:, :-1], pad", "target[:, 1:], pad", cause="loss-of-begin-left-out"),
+            swap(
+                "target[:, :-1], padding_mask_of_ids(source))",
+                "target[:, :-1])",
+                cause="padding-is-read",
             ),
             swap("range(5)", "range(3)", cause="read-stops-too-early"),
+            swap(
+                "(len(texts), 1), BEGIN",
+                "(len(texts), 1), END",
+                cause="model-reads-but-read-does-not",
+            ),
             swap("row[: row.index(END)]", "row", cause="read-goes-on-after-the-end"),
             swap(
                 '"".join(figures.decode(row[: row.index(END)]))',
@@ -371,8 +420,18 @@ BANK = {
                 cause="read-returns-texts list",
             ),
             swap("for row in rows]", "for row in rows[1:]]", cause="read-returns-as-many"),
+            swap(
+                'return ["".join(figures.decode(row[: row.index(END)])) for row in rows]',
+                "return [spoken for text in texts for spoken in [str(words.index(text))]]",
+                cause="reads-without-the-model",
+            ),
         ],
         right=[
+            swap(
+                "memory = model.encode(source, mask)",
+                "memory = model.encoder(model.source_embedding(source), mask)\n"
+                "    b, j, e = memory.shape",
+            ),
             swap(
                 "ids = torch.full((len(texts), 1), BEGIN)\n    for _ in range(5):",
                 "model.eval()\n"
@@ -380,16 +439,16 @@ BANK = {
                 "    while ids.shape[1] < 6:",
             ),
             swap(
-                'rows = rearrange(scores, "b i v -> (b i) v")\n'
+                'rows = rearrange(logits, "b i v -> (b i) v")\n'
                 "    return F.cross_entropy(rows, target[:, 1:].flatten(), ignore_index=PADDING)",
-                "return F.cross_entropy(scores.mT, target[:, 1:], ignore_index=PADDING)",
+                "return F.cross_entropy(logits.mT, target[:, 1:], ignore_index=PADDING)",
             ),
         ],
         equivalent={
             "for _ in range(5): => for _ in range(6):": "a step more, after END",
             "for _ in range(5): => for _ in range(4):": "four figures; END is added anyway",
-            "ids = torch.cat([ids, scores.argmax(dim=-1, keepdim=True)], dim=1) => ids = "
-            "torch.cat([ids, scores.argmax(dim=(1), keepdim=True)], dim=1)": (
+            "ids = torch.cat([ids, logits.argmax(dim=-1, keepdim=True)], dim=1) => ids = "
+            "torch.cat([ids, logits.argmax(dim=(1), keepdim=True)], dim=1)": (
                 "the last axis of (b, v) is axis 1"
             ),
         },
