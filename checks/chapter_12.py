@@ -74,10 +74,7 @@ BLANK_MISTAKES = patches(
         "visible-places-counted": ("[hidden]", "[~hidden]"),
         "blanks-shifted": (*SHIFTED, "[hidden]", "[hidden[:, 1:]]"),
         "blanks-shifted-back": (*SHIFTED, "[hidden]", "[hidden[:, :-1]]"),
-        "mean-of-text-means": (
-            "losses[hidden]",
-            "((losses * hidden).sum(dim=1) / hidden.sum(dim=1))",
-        ),
+        "mean-of-text-means": ("losses[hidden]", "((losses * hidden).sum(1) / hidden.sum(1))"),
         "blanks-summed": (".mean()", ".sum()"),
         "divided-by-texts": (".mean()", ".sum() / len(logits)"),
         "loss-in-bits": (".mean()", ".mean() / math.log(2)"),
@@ -95,7 +92,7 @@ def several_blanks(answer) -> Message:
     return same_function(answer, blank_loss, some_blanks, mistakes=BLANK_MISTAKES)
 
 
-# ------------------------------------------------------------------------------ the cost of a sequence
+# ------------------------------------------------------------------------- the cost of a sequence
 
 
 def sequence_bits(logits: Tensor, ids: Tensor) -> Tensor:
@@ -118,7 +115,9 @@ BITS_MISTAKES = patches(
     sequence_bits,
     {
         "given-in-nats": (" / math.log(2)", ""),
+        "multiplied-by-log-2": (" / math.log(2)", " * math.log(2)"),
         "padding-is-paid": ("bits * real", "bits"),
+        "nats-and-padding-paid": (" / math.log(2)", "", "bits * real", "bits"),
         "padding-after-the-end-is-paid": ("real = ids[:, 1:]", "real = ids[:, :-1]"),
         "target-at-same-place": [
             ("[:, :-1]", "", "ids[:, 1:", "ids[:, 0:"),
@@ -136,6 +135,10 @@ BITS_MISTAKES = patches(
         ),
         "sum-over-texts": ("dim=1", "dim=0"),
         "scores-summed": (".log_softmax(dim=-1)", ""),
+        "softmax-over-places": [
+            ("dim=-1", "dim=1"),
+            ("[:, :-1].log_softmax(dim=-1)", ".log_softmax(dim=1)[:, :-1]"),
+        ],
         "one-token-short": (".sum(", "[:, 1:].sum("),
     },
 )
@@ -178,6 +181,8 @@ MIN_P_MISTAKES = patches(
         "largest-over-the-texts": ("amax(dim=-1", "amax(dim=0"),
         "largest-over-the-places": ("amax(dim=-1", "amax(dim=1"),
         "keeps-the-unlikely": ("<", ">="),
+        "threshold-left-out": ("<", "<="),
+        "softmax-over-places": ("dim=-1", "dim=1"),
         "softmax-of-probabilities": (NORMED, "kept.softmax(dim=-1)"),
         "cut-scores-set-to-zero": (
             *("chances.masked_fill", "logits.masked_fill"),
@@ -245,7 +250,7 @@ STEP_MISTAKES = patches(
     right_step,
     {
         "positions-start-again": START_AGAIN,
-        "positions-one-too-far": ("ids, c)", "ids, c + (c > 0))"),
+        "positions-one-too-far": [("ids, c)", "ids, c + (c > 0))"), ("ids, c)", "ids, c + 1)")],
         "positions-one-too-near": ("ids, c)", "ids, max(c - 1, 0))"),
         "positions-after-the-part": ("ids, c)", "ids, c + n if c else 0)"),
         "new-tokens-see-all": (MASK, "None"),
@@ -253,10 +258,8 @@ STEP_MISTAKES = patches(
         "cache-is-not-used": (", cache)", ")", MASK, "causal_mask(n)"),
         "earlier-tokens-hidden": (MASK, "F.pad(causal_mask(n), (c, 0))"),
         "first-rows-of-the-mask": (MASK, "causal_mask(c + n)[:n]"),
-        "new-tokens-see-no-new-ones": (
-            MASK,
-            "F.pad(torch.eye(n, dtype=torch.bool), (c, 0), value=True)",
-        ),
+        "new-tokens-see-no-new-ones": (MASK, "F.pad(torch.eye(n) > 0, (c, 0), value=True)"),
+        "mask-upside-down": (MASK, f"~{MASK}"),
         "mask-and-positions": (*START_AGAIN, MASK, "None"),
         "scores-are-asked": ("model.head(x)", "x"),
         "last-norm-forgotten": (
@@ -265,7 +268,7 @@ STEP_MISTAKES = patches(
         ),
     },
 )
-CACHE_MISTAKES = {cause: in_parts(step) for cause, (step,) in STEP_MISTAKES.items()}
+CACHE_MISTAKES = {cause: [*map(in_parts, steps)] for cause, steps in STEP_MISTAKES.items()}
 
 
 def read_in_parts(model: nn.Module, parts: tuple[Tensor, ...]) -> Tensor:
@@ -322,6 +325,7 @@ DIGIT_MISTAKES = patches(
         "words-begin-at-17": (WORD, "digit"),
         "words-one-further": (WORD, "INK_LEVELS + 1 + digit"),
         "words-one-short": (WORD, "INK_LEVELS - 1 + digit"),
+        "word-is-not-fed": ("ids[:, :-1]", "pixels"),
         "one-word-for-all": (WORD, str(ANY_DIGIT)),
         "given-in-nats": (" / math.log(2)", ""),
         "bits-a-pixel": ("losses.sum(", "losses.mean("),

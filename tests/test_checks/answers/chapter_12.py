@@ -111,7 +111,15 @@ BANK = {
     "12.3": Bank(
         wrong=[
             swap(" / math.log(2)", "", cause="given-in-nats"),
+            swap(" / math.log(2)", " * math.log(2)", cause="multiplied-by-log-2"),
             swap(" * (later != PADDING)", "", cause="padding-is-paid"),
+            text(COST, "return cost.sum(dim=1)", cause="nats-and-padding-paid"),
+            swap("log_softmax(dim=-1)", "log_softmax(dim=1)", cause="softmax-over-places"),
+            text(
+                "log = logits.log_softmax(dim=1)[:, :-1].gather(2, ids[:, 1:, None])[..., 0]",
+                "return -(log * (ids[:, 1:] != PADDING)).sum(dim=1) / math.log(2)",
+                cause="softmax-over-places",
+            ),
             swap(
                 "later != PADDING", "ids[:, :-1] != PADDING", cause="padding-after-the-end-is-paid"
             ),
@@ -196,6 +204,8 @@ BANK = {
             swap("amax(dim=-1", "amax(dim=0", cause="largest-over-the-texts"),
             swap("amax(dim=-1", "amax(dim=1", cause="largest-over-the-places"),
             swap("probabilities < enough", "probabilities > enough", cause="keeps-the-unlikely"),
+            swap("probabilities < enough", "probabilities <= enough", cause="threshold-left-out"),
+            swap("dim=-1", "dim=1", cause="softmax-over-places"),
             swap(
                 "return kept / kept.sum(dim=-1, keepdim=True)",
                 "return kept.softmax(dim=-1)",
@@ -235,6 +245,8 @@ BANK = {
                 cause="positions-start-again",
             ),
             swap("(ids, before)", "(ids, before + (before > 0))", cause="positions-one-too-far"),
+            swap("(ids, before)", "(ids, before + 1)", cause="positions-one-too-far"),
+            swap("tokens, mask, cache", "tokens, ~mask, cache", cause="mask-upside-down"),
             swap("(ids, before)", "(ids, max(before - 1, 0))", cause="positions-one-too-near"),
             swap(
                 "(ids, before)",
@@ -290,13 +302,14 @@ BANK = {
             swap("INK_LEVELS + digit", "INK_LEVELS + digit + 1", cause="words-one-further"),
             swap("INK_LEVELS + digit", "INK_LEVELS + digit - 1", cause="words-one-short"),
             swap("INK_LEVELS + digit", "27", cause="one-word-for-all"),
+            swap("torch.cat([words, pixels[:, :-1]], dim=1)", "pixels", cause="word-is-not-fed"),
             swap(" / math.log(2)", "", cause="given-in-nats"),
             swap("losses.sum(dim=1)", "losses.mean(dim=1)", cause="bits-a-pixel"),
             swap("losses.sum(dim=1)", "losses[:, 1:].sum(dim=1)", cause="first-pixel-free"),
             swap(
                 "logits = model(torch.cat([words, pixels[:, :-1]], dim=1))",
                 "logits = model(torch.cat([words, pixels], dim=1))[:, :-1]",
-                cause="it-raises",
+                cause="raises",
             ),
             swap(
                 "(logits.mT, pixels,",
