@@ -1,4 +1,4 @@
-"""Checks of the exercises of chapter 12: losses of texts, a way to sample, a cache, a reader."""
+"""Checks of the exercises of chapter 12: losses of sequences, min-p, a cache, a reader."""
 
 from __future__ import annotations
 
@@ -27,45 +27,45 @@ from utils.masking import causal_mask
 from utils.text import PADDING
 
 
-@exercise("12.1", "Scores, keys, texts")
-def scores_keys_texts(scores_shape, keys_shape, text_shape) -> Message:
-    written(scores_shape, keys_shape, text_shape)
+@exercise("12.1", "Logits, keys, sequences")
+def logits_keys_sequences(logits_shape, keys_shape, sequence_shape) -> Message:
+    written(logits_shape, keys_shape, sequence_shape)
     model = LanguageModel(
         vocab_size=50, embed_dim=24, num_heads=4, mlp_dim=30, num_layers=3, max_length=20
     ).eval()
     ids, cache = torch.zeros(5, 7, dtype=torch.long), KeyValueCache()
     with torch.no_grad():
-        scores = model(ids, cache=cache)
+        logits = model(ids, cache=cache)
         model(ids[:, :2], cache=cache)
         layer = model.encoder.layers[0].attn
         keys, _ = cache.update(layer, *2 * [torch.zeros(5, 4, 0, 6)])
-    text = generate(model, ids, 8, seed=0)
-    same_shape(scores_shape, scores.shape, "b n v")
+    generated = generate(model, ids, 8, seed=0)
+    same_shape(logits_shape, logits.shape, "b n v")
     same_shape(keys_shape, keys.shape, "b h j d")
-    same_shape(text_shape, text.shape, "b n")
+    same_shape(sequence_shape, generated.shape, "b n")
     return message("gives-all-three-shapes")
 
 
 # ------------------------------------------------------------------------------------- the blanks
 
 
-def blank_loss(scores: Tensor, ids: Tensor, hidden: Tensor) -> Tensor:
-    logs = scores.log_softmax(dim=-1)
+def blank_loss(logits: Tensor, ids: Tensor, hidden: Tensor) -> Tensor:
+    logs = logits.log_softmax(dim=-1)
     losses = -logs.gather(2, ids[..., None])[..., 0]
     return losses[hidden].mean()
 
 
 def some_blanks(case: Case) -> tuple[Tensor, Tensor, Tensor]:
-    """Logits, ids and blanks; each text has a different number of them, and at least one."""
-    scores, (b, n) = case.randn("b n v"), case.shape("b n")
+    """Logits, ids and blanks; each sequence has a different number of them, and at least one."""
+    logits, (b, n) = case.randn("b n v"), case.shape("b n")
     ids = case.integers("b n", 0, case["v"])
-    # as many blanks in text t as t + 1, up to n: means of means differ from the mean
+    # as many blanks in sequence s as s + 1, up to n: means of means differ from the mean
     order = torch.rand(b, n, generator=case.generator).argsort(dim=1)
     hidden = order < (1 + torch.arange(b) % n)[:, None]
-    return scores * 2, ids, hidden
+    return logits * 2, ids, hidden
 
 
-SHIFTED = ("scores.log", "scores[:, :-1].log", "ids[..., None]", "ids[:, 1:, None]")
+SHIFTED = ("logits.log", "logits[:, :-1].log", "ids[..., None]", "ids[:, 1:, None]")
 BLANK_MISTAKES = patches(
     blank_loss,
     {
@@ -74,18 +74,15 @@ BLANK_MISTAKES = patches(
         "visible-places-counted": ("[hidden]", "[~hidden]"),
         "blanks-shifted": (*SHIFTED, "[hidden]", "[hidden[:, 1:]]"),
         "blanks-shifted-back": (*SHIFTED, "[hidden]", "[hidden[:, :-1]]"),
-        "mean-of-text-means": (
-            "losses[hidden]",
-            "((losses * hidden).sum(dim=1) / hidden.sum(dim=1))",
-        ),
+        "mean-of-text-means": ("losses[hidden]", "((losses * hidden).sum(1) / hidden.sum(1))"),
         "blanks-summed": (".mean()", ".sum()"),
-        "divided-by-texts": (".mean()", ".sum() / len(scores)"),
+        "divided-by-texts": (".mean()", ".sum() / len(logits)"),
         "loss-in-bits": (".mean()", ".mean() / math.log(2)"),
-        "blanks-softmax-twice": ("scores.log", "scores.softmax(dim=-1).log"),
+        "blanks-softmax-twice": ("logits.log", "logits.softmax(dim=-1).log"),
         "sign-missing": ("-logs", "logs"),
         "scores-not-normalised": (".log_softmax(dim=-1)", ""),
         "softmax-over-places": ("dim=-1", "dim=1"),
-        "masked-scores-as-zero": ("scores.log", "(scores * hidden[..., None]).log", "[hidden]", ""),
+        "masked-scores-as-zero": ("logits.log", "(logits * hidden[..., None]).log", "[hidden]", ""),
     },
 )
 
@@ -95,32 +92,37 @@ def several_blanks(answer) -> Message:
     return same_function(answer, blank_loss, some_blanks, mistakes=BLANK_MISTAKES)
 
 
-# ------------------------------------------------------------------------------ the cost of a text
+# ------------------------------------------------------------------------- the cost of a sequence
 
 
-def text_bits(scores: Tensor, ids: Tensor) -> Tensor:
-    logs = scores[:, :-1].log_softmax(dim=-1)
+def sequence_bits(logits: Tensor, ids: Tensor) -> Tensor:
+    logs = logits[:, :-1].log_softmax(dim=-1)
     bits = -logs.gather(2, ids[:, 1:, None])[..., 0] / math.log(2)
     real = ids[:, 1:] != PADDING
     return (bits * real).sum(dim=1)
 
 
-def some_texts(case: Case) -> tuple[Tensor, Tensor]:
-    """Logits and ids of texts of several lengths, padded at the end."""
-    scores = case.randn("b n v") * 2
+def some_sequences(case: Case) -> tuple[Tensor, Tensor]:
+    """Logits and ids of sequences of several lengths, padded at the end."""
+    logits = case.randn("b n v") * 2
     b, n = case.shape("b n")
     ids = case.integers("b n", 1, case["v"])
     lengths = 2 + torch.arange(b) % (n - 1)
-    return scores, ids.masked_fill(torch.arange(n) >= lengths[:, None], PADDING)
+    return logits, ids.masked_fill(torch.arange(n) >= lengths[:, None], PADDING)
 
 
-TEXT_MISTAKES = patches(
-    text_bits,
+BITS_MISTAKES = patches(
+    sequence_bits,
     {
         "given-in-nats": (" / math.log(2)", ""),
+        "multiplied-by-log-2": (" / math.log(2)", " * math.log(2)"),
         "padding-is-paid": ("bits * real", "bits"),
+        "nats-and-padding-paid": (" / math.log(2)", "", "bits * real", "bits"),
         "padding-after-the-end-is-paid": ("real = ids[:, 1:]", "real = ids[:, :-1]"),
-        "target-at-same-place": ("[:, :-1]", "", "ids[:, 1:", "ids[:, 0:"),
+        "target-at-same-place": [
+            ("[:, :-1]", "", "ids[:, 1:", "ids[:, 0:"),
+            ("[:, :-1]", "[:, 1:]"),
+        ],
         "target-two-ahead": ("[:, :-1]", "[:, :-2]", "ids[:, 1:", "ids[:, 2:"),
         "mean-instead-of-sum": (".sum(dim=1)", ".sum(dim=1) / real.sum(dim=1)"),
         "mean-over-all-places": (".sum(", ".mean("),
@@ -133,68 +135,72 @@ TEXT_MISTAKES = patches(
         ),
         "sum-over-texts": ("dim=1", "dim=0"),
         "scores-summed": (".log_softmax(dim=-1)", ""),
+        "softmax-over-places": [
+            ("dim=-1", "dim=1"),
+            ("[:, :-1].log_softmax(dim=-1)", ".log_softmax(dim=1)[:, :-1]"),
+        ],
         "one-token-short": (".sum(", "[:, 1:].sum("),
     },
 )
 
 
-@exercise("12.3", "What a text costs")
-def what_a_text_costs(answer) -> Message:
-    return same_function(answer, text_bits, some_texts, mistakes=TEXT_MISTAKES)
+@exercise("12.3", "What a sequence costs")
+def what_a_sequence_costs(answer) -> Message:
+    return same_function(answer, sequence_bits, some_sequences, mistakes=BITS_MISTAKES)
 
 
 # ------------------------------------------------------------------------------------------ min-p
 
 
-def min_p(scores: Tensor, share: float) -> Tensor:
-    chances = scores.softmax(dim=-1)
-    least = share * chances.amax(dim=-1, keepdim=True)
+def min_p(logits: Tensor, fraction: float) -> Tensor:
+    chances = logits.softmax(dim=-1)
+    least = fraction * chances.amax(dim=-1, keepdim=True)
     kept = chances.masked_fill(chances < least, 0.0)
     return kept / kept.sum(dim=-1, keepdim=True)
 
 
-def some_scores(case: Case) -> tuple[Tensor, float]:
+def some_logits(case: Case) -> tuple[Tensor, float]:
     """Logits, and a fraction; at 1, only the most probable token is left."""
-    scores = case.randn("b n v") * 1.5
-    return scores, 1.0 if case.random.random() < 0.3 else 0.15 + 0.25 * case.random.random()
+    logits = case.randn("b n v") * 1.5
+    return logits, 1.0 if case.random.random() < 0.3 else 0.15 + 0.25 * case.random.random()
 
 
-LEAST, NORMED = (
-    "share * chances.amax(dim=-1, keepdim=True)",
-    "kept / kept.sum(dim=-1, keepdim=True)",
-)
+LEAST = "fraction * chances.amax(dim=-1, keepdim=True)"
+NORMED = "kept / kept.sum(dim=-1, keepdim=True)"
 MIN_P_MISTAKES = patches(
     min_p,
     {
         "not-divided-by-what-is-left": (NORMED, "kept"),
-        "share-is-of-the-largest": (LEAST, "share"),
+        "share-is-of-the-largest": (LEAST, "fraction"),
         "this-is-top-p": (
             *(LEAST, "chances[..., None, :] * (chances[..., None, :] > chances[..., None])"),
-            *("chances < least", "least.sum(dim=-1) >= share"),
+            *("chances < least", "least.sum(dim=-1) >= fraction"),
         ),
-        "scores-are-compared": ("share * chances", "share * scores", "chances <", "scores <"),
+        "scores-are-compared": ("fraction * chances", "fraction * logits", "chances <", "logits <"),
         "gpt-largest-of-all-rows": ("amax(dim=-1", "amax(dim=(0, 1, 2)"),
         "largest-over-the-texts": ("amax(dim=-1", "amax(dim=0"),
         "largest-over-the-places": ("amax(dim=-1", "amax(dim=1"),
         "keeps-the-unlikely": ("<", ">="),
+        "threshold-left-out": ("<", "<="),
+        "softmax-over-places": ("dim=-1", "dim=1"),
         "softmax-of-probabilities": (NORMED, "kept.softmax(dim=-1)"),
         "cut-scores-set-to-zero": (
-            *("chances.masked_fill", "scores.masked_fill"),
+            *("chances.masked_fill", "logits.masked_fill"),
             *(NORMED, "kept.softmax(dim=-1)"),
         ),
         "nothing-cut": (NORMED, "chances"),
         "divided-by-the-largest": ("kept.sum(", "kept.amax("),
         "divided-over-everything": (NORMED, "kept / kept.sum()"),
         "log-probabilities-returned": (NORMED, f"({NORMED}).log()"),
-        "probabilities-with-one-minus": ("share *", "(1 - share) *"),
+        "probabilities-with-one-minus": ("fraction *", "(1 - fraction) *"),
     },
 )
 
 
-@exercise("12.4", "A fourth way to choose")
-def a_fourth_way_to_choose(answer) -> Message:
+@exercise("12.4", "A fourth way to sample")
+def a_fourth_way_to_sample(answer) -> Message:
     return same_function(
-        answer, min_p, some_scores, mistakes=MIN_P_MISTAKES, trials=Trials(number=5)
+        answer, min_p, some_logits, mistakes=MIN_P_MISTAKES, trials=Trials(number=5)
     )
 
 
@@ -203,36 +209,30 @@ def a_fourth_way_to_choose(answer) -> Message:
 
 def small_model(case: Case, **sizes: Any) -> LanguageModel:
     """A model with random weights, in the precision of the case."""
-    built = {
-        "vocab_size": case["v"] + 3,
-        "embed_dim": case["h"] * case["d"],
-        "num_heads": case["h"],
-        "mlp_dim": 12,
-        "num_layers": 3,
-        "max_length": 24,
-    }
-    model = randomise(LanguageModel(**built | sizes), seed=case["v"])
+    sizes = {"embed_dim": case["h"] * case["d"], "num_heads": case["h"], "mlp_dim": 12} | sizes
+    sizes = {"vocab_size": case["v"] + 3, "num_layers": 3, "max_length": 24} | sizes
+    model = randomise(LanguageModel(**sizes), seed=case["v"])
     return model.to(case.dtype).eval()
 
 
 def some_parts(case: Case) -> tuple[LanguageModel, tuple[Tensor, ...]]:
-    """A model, and texts in parts: some tokens, then one, then two, then one."""
+    """A model, and sequences in parts: some tokens, then one, then two, then one."""
     ids = torch.randint(case["v"] + 3, (case["b"], case["n"] + 4), generator=case.generator)
     return small_model(case), ids.split([case["n"], 1, 2, 1], dim=1)
 
 
 def in_parts(step: Callable) -> Callable:
-    """Let a step compute the parts of a text one after another, with one cache."""
+    """Let a step compute the parts of a sequence one after another, with one cache."""
 
     def run_parts(model: LanguageModel, parts: tuple[Tensor, ...]) -> Tensor:
         cache = KeyValueCache()
-        scores = []
+        logits = []
         with torch.no_grad():
             for part in parts:
-                scores.append(step(model, part, cache))
-        if not all(isinstance(one, Tensor) and one.ndim == 3 for one in scores):
-            return scores[0]
-        return torch.cat(scores, dim=1)
+                logits.append(step(model, part, cache))
+        if not all(isinstance(one, Tensor) and one.ndim == 3 for one in logits):
+            return logits[0]
+        return torch.cat(logits, dim=1)
 
     return run_parts
 
@@ -250,7 +250,7 @@ STEP_MISTAKES = patches(
     right_step,
     {
         "positions-start-again": START_AGAIN,
-        "positions-one-too-far": ("ids, c)", "ids, c + (c > 0))"),
+        "positions-one-too-far": [("ids, c)", "ids, c + (c > 0))"), ("ids, c)", "ids, c + 1)")],
         "positions-one-too-near": ("ids, c)", "ids, max(c - 1, 0))"),
         "positions-after-the-part": ("ids, c)", "ids, c + n if c else 0)"),
         "new-tokens-see-all": (MASK, "None"),
@@ -258,10 +258,8 @@ STEP_MISTAKES = patches(
         "cache-is-not-used": (", cache)", ")", MASK, "causal_mask(n)"),
         "earlier-tokens-hidden": (MASK, "F.pad(causal_mask(n), (c, 0))"),
         "first-rows-of-the-mask": (MASK, "causal_mask(c + n)[:n]"),
-        "new-tokens-see-no-new-ones": (
-            MASK,
-            "F.pad(torch.eye(n, dtype=torch.bool), (c, 0), value=True)",
-        ),
+        "new-tokens-see-no-new-ones": (MASK, "F.pad(torch.eye(n) > 0, (c, 0), value=True)"),
+        "mask-upside-down": (MASK, f"~{MASK}"),
         "mask-and-positions": (*START_AGAIN, MASK, "None"),
         "scores-are-asked": ("model.head(x)", "x"),
         "last-norm-forgotten": (
@@ -270,11 +268,11 @@ STEP_MISTAKES = patches(
         ),
     },
 )
-CACHE_MISTAKES = {cause: in_parts(step) for cause, (step,) in STEP_MISTAKES.items()}
+CACHE_MISTAKES = {cause: [*map(in_parts, steps)] for cause, steps in STEP_MISTAKES.items()}
 
 
 def read_in_parts(model: nn.Module, parts: tuple[Tensor, ...]) -> Tensor:
-    """What the model itself gives for the whole text."""
+    """What the model itself gives for the whole sequence."""
     with torch.no_grad():
         return model(torch.cat(parts, dim=1))
 
@@ -308,14 +306,14 @@ def digit_bits(model: Callable[[Tensor], Tensor], pixels: Tensor) -> Tensor:
         word = torch.full((len(pixels), 1), INK_LEVELS + digit)
         ids = torch.cat([word, pixels], dim=1)
         with torch.no_grad():
-            scores = model(ids[:, :-1])
-        losses = F.cross_entropy(scores.mT, pixels, reduction="none")
+            logits = model(ids[:, :-1])
+        losses = F.cross_entropy(logits.mT, pixels, reduction="none")
         bits.append(losses.sum(dim=1) / math.log(2))
     return torch.stack(bits, dim=1)
 
 
 def some_drawings(case: Case) -> tuple[LanguageModel, Tensor]:
-    model = small_model(case, vocab_size=28, max_length=12, num_layers=1)
+    model = small_model(case, vocab_size=28, max_length=case["n"], num_layers=1)
     pixels = torch.randint(INK_LEVELS, case.shape("b n"), generator=case.generator)
     return model, pixels
 
@@ -327,11 +325,14 @@ DIGIT_MISTAKES = patches(
         "words-begin-at-17": (WORD, "digit"),
         "words-one-further": (WORD, "INK_LEVELS + 1 + digit"),
         "words-one-short": (WORD, "INK_LEVELS - 1 + digit"),
+        "word-is-not-fed": ("ids[:, :-1]", "pixels"),
         "one-word-for-all": (WORD, str(ANY_DIGIT)),
         "given-in-nats": (" / math.log(2)", ""),
         "bits-a-pixel": ("losses.sum(", "losses.mean("),
         "first-pixel-free": ("losses.sum(", "losses[:, 1:].sum("),
-        "pixel-asked-at-its-own-place": ("ids[:, :-1]", "ids", "scores.mT", "scores[:, 1:].mT"),
+        "pixel-asked-at-its-own-place": ("logits.mT, pixels", "logits[:, 1:].mT, pixels[:, :-1]"),
+        "pixels-shifted": ("logits.mT, pixels", "logits[:, :-1].mT, pixels[:, 1:]"),
+        "blank-pixels-free": ("losses.sum(", "(losses * (pixels != PADDING)).sum("),
         "log-probability-has-a-sign": ("losses.sum(", "-losses.sum("),
         "digits-are-rows": (BITS, "torch.stack(bits)"),
         "argmin-returned": (BITS, f"{BITS}.argmin(dim=1)"),
@@ -343,8 +344,8 @@ DIGIT_MISTAKES = patches(
 )
 
 
-@exercise("12.6", "Who draws can read")
-def who_draws_can_read(answer) -> Message:
+@exercise("12.6", "A GPT that draws can read")
+def a_gpt_that_draws_can_read(answer) -> Message:
     return same_function(
         answer, digit_bits, some_drawings, mistakes=DIGIT_MISTAKES, gradients=False
     )

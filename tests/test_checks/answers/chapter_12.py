@@ -4,17 +4,17 @@ from exercise_bank import Bank, code, swap
 
 
 def blank(line, cause=""):
-    return code(f"def blank_loss(scores, ids, hidden):\n    {line}\n", cause=cause)
+    return code(f"def blank_loss(logits, ids, hidden):\n    {line}\n", cause=cause)
 
 
 def text(*lines, cause=""):
     body = "".join(f"    {line}\n" for line in lines)
-    return code("def text_bits(scores, ids):\n" + body, cause=cause)
+    return code("def sequence_bits(logits, ids):\n" + body, cause=cause)
 
 
 def choose(*lines, cause=""):
     body = "".join(f"    {line}\n" for line in lines)
-    return code("def min_p(scores, share):\n" + body, cause=cause)
+    return code("def min_p(logits, fraction):\n" + body, cause=cause)
 
 
 def step(*lines, cause=""):
@@ -27,7 +27,7 @@ def reader(*lines, cause=""):
     return code("def digit_bits(model, pixels):\n" + body, cause=cause)
 
 
-SURPRISE = 'cost = F.cross_entropy(scores[:, :-1].mT, ids[:, 1:], reduction="none")'
+COST = 'cost = F.cross_entropy(logits[:, :-1].mT, ids[:, 1:], reduction="none")'
 RUN = "return model.head(model.encoder(tokens, mask, cache))"
 
 BANK = {
@@ -52,57 +52,57 @@ BANK = {
     ),
     "12.2": Bank(
         wrong=[
-            blank("return F.cross_entropy(scores.mT, ids)", cause="all-places-counted"),
+            blank("return F.cross_entropy(logits.mT, ids)", cause="all-places-counted"),
             blank(
-                'return (F.cross_entropy(scores.mT, ids, reduction="none") * hidden).mean()',
+                'return (F.cross_entropy(logits.mT, ids, reduction="none") * hidden).mean()',
                 cause="blanks-divided-by-all-places",
             ),
             swap("hidden]", "~hidden]", cause="visible-places-counted"),
             blank(
-                "return F.cross_entropy(scores[:, :-1][hidden[:, 1:]], ids[:, 1:][hidden[:, 1:]])",
+                "return F.cross_entropy(logits[:, :-1][hidden[:, 1:]], ids[:, 1:][hidden[:, 1:]])",
                 cause="blanks-shifted",
             ),
             blank(
-                "return F.cross_entropy(scores[:, :-1][hidden[:, :-1]], "
+                "return F.cross_entropy(logits[:, :-1][hidden[:, :-1]], "
                 "ids[:, 1:][hidden[:, :-1]])",
                 cause="blanks-shifted-back",
             ),
             code(
                 """
-                def blank_loss(scores, ids, hidden):
-                    cost = F.cross_entropy(scores.mT, ids, reduction="none") * hidden
+                def blank_loss(logits, ids, hidden):
+                    cost = F.cross_entropy(logits.mT, ids, reduction="none") * hidden
                     return (cost.sum(dim=1) / hidden.sum(dim=1)).mean()
                 """,
                 cause="mean-of-text-means",
             ),
             swap("ids[hidden])", 'ids[hidden], reduction="sum")', cause="blanks-summed"),
             blank(
-                'return F.cross_entropy(scores[hidden], ids[hidden], reduction="sum") / len(ids)',
+                'return F.cross_entropy(logits[hidden], ids[hidden], reduction="sum") / len(ids)',
                 cause="divided-by-texts",
             ),
             swap("ids[hidden])", "ids[hidden]) / math.log(2)", cause="loss-in-bits"),
-            swap("scores[hidden]", "scores.softmax(dim=-1)[hidden]", cause="blanks-softmax-twice"),
+            swap("logits[hidden]", "logits.softmax(dim=-1)[hidden]", cause="blanks-softmax-twice"),
             swap("return F", "return -F", cause="sign-missing"),
-            blank("return F.nll_loss(scores[hidden], ids[hidden])", cause="scores-not-normalised"),
+            blank("return F.nll_loss(logits[hidden], ids[hidden])", cause="scores-not-normalised"),
             blank(
-                "return F.nll_loss(scores.log_softmax(dim=1)[hidden], ids[hidden])",
+                "return F.nll_loss(logits.log_softmax(dim=1)[hidden], ids[hidden])",
                 cause="softmax-over-places",
             ),
             blank(
-                "return F.cross_entropy((scores * hidden[..., None]).mT, ids)",
+                "return F.cross_entropy((logits * hidden[..., None]).mT, ids)",
                 cause="masked-scores-as-zero",
             ),
             blank(
-                "return F.cross_entropy(scores.mT, ids.masked_fill(hidden, -100))",
+                "return F.cross_entropy(logits.mT, ids.masked_fill(hidden, -100))",
                 cause="visible-places-counted",
             ),
         ],
         right=[
-            blank("return F.cross_entropy(scores.mT, ids.masked_fill(~hidden, -100))"),
+            blank("return F.cross_entropy(logits.mT, ids.masked_fill(~hidden, -100))"),
             code(
                 """
-                def blank_loss(scores, ids, hidden):
-                    log = scores.log_softmax(dim=-1).gather(2, ids[..., None])[..., 0]
+                def blank_loss(logits, ids, hidden):
+                    log = logits.log_softmax(dim=-1).gather(2, ids[..., None])[..., 0]
                     return -(log * hidden).sum() / hidden.sum()
                 """
             ),
@@ -111,22 +111,35 @@ BANK = {
     "12.3": Bank(
         wrong=[
             swap(" / math.log(2)", "", cause="given-in-nats"),
+            swap(" / math.log(2)", " * math.log(2)", cause="multiplied-by-log-2"),
             swap(" * (later != PADDING)", "", cause="padding-is-paid"),
+            text(COST, "return cost.sum(dim=1)", cause="nats-and-padding-paid"),
+            swap("log_softmax(dim=-1)", "log_softmax(dim=1)", cause="softmax-over-places"),
+            text(
+                "log = logits.log_softmax(dim=1)[:, :-1].gather(2, ids[:, 1:, None])[..., 0]",
+                "return -(log * (ids[:, 1:] != PADDING)).sum(dim=1) / math.log(2)",
+                cause="softmax-over-places",
+            ),
             swap(
                 "later != PADDING", "ids[:, :-1] != PADDING", cause="padding-after-the-end-is-paid"
             ),
             text(
-                'cost = F.cross_entropy(scores.mT, ids, reduction="none") / math.log(2)',
+                'cost = F.cross_entropy(logits.mT, ids, reduction="none") / math.log(2)',
                 "return (cost * (ids != PADDING)).sum(dim=1)",
                 cause="target-at-same-place",
             ),
             text(
-                'cost = F.cross_entropy(scores[:, :-2].mT, ids[:, 2:], reduction="none")',
+                'cost = F.cross_entropy(logits.mT, ids, reduction="none")[:, 1:] / math.log(2)',
+                "return (cost * (ids[:, 1:] != PADDING)).sum(dim=1)",
+                cause="target-at-same-place",
+            ),
+            text(
+                'cost = F.cross_entropy(logits[:, :-2].mT, ids[:, 2:], reduction="none")',
                 "return (cost * (ids[:, 2:] != PADDING)).sum(dim=1) / math.log(2)",
                 cause="target-two-ahead",
             ),
             text(
-                SURPRISE,
+                COST,
                 "real = ids[:, 1:] != PADDING",
                 "return (cost * real).sum(dim=1) / real.sum(dim=1) / math.log(2)",
                 cause="mean-instead-of-sum",
@@ -138,7 +151,7 @@ BANK = {
             swap(".sum(dim=1)", ".sum(dim=0)", cause="sum-over-texts"),
             swap("[:, :-1].log_softmax(dim=-1)", "[:, :-1]", cause="scores-summed"),
             text(
-                "log = scores.log_softmax(dim=-1)",
+                "log = logits.log_softmax(dim=-1)",
                 "each = -(log.exp() * log).sum(dim=-1)[:, :-1] / math.log(2)",
                 "return (each * (ids[:, 1:] != PADDING)).sum(dim=1)",
                 cause="entropy-instead",
@@ -146,18 +159,18 @@ BANK = {
         ],
         right=[
             text(
-                SURPRISE,
+                COST,
                 "return cost.masked_fill(ids[:, 1:] == PADDING, 0).sum(dim=1) / math.log(2)",
             ),
             text(
                 "target = ids[:, 1:].masked_fill(ids[:, 1:] == PADDING, -100)",
-                'cost = F.cross_entropy(scores[:, :-1].mT, target, reduction="none")',
+                'cost = F.cross_entropy(logits[:, :-1].mT, target, reduction="none")',
                 "return cost.sum(dim=1) / math.log(2)",
             ),
         ],
         equivalent={
-            "log = scores[:, :-1].log_softmax(dim=-1) => "
-            "log = (scores).log_softmax(dim=-1)": "gather takes as many places as there are ids",
+            "log = logits[:, :-1].log_softmax(dim=-1) => "
+            "log = (logits).log_softmax(dim=-1)": "gather takes as many places as there are ids",
             "bits = -log.gather(2, later[..., None])[..., 0] / math.log(2) => "
             "bits = -log.gather(2, later[..., None])[..., -1] / math.log(2)": "an axis of one",
         },
@@ -170,20 +183,20 @@ BANK = {
                 cause="not-divided-by-what-is-left",
             ),
             swap(
-                "share * probabilities.amax(dim=-1, keepdim=True)",
-                "share",
+                "fraction * probabilities.amax(dim=-1, keepdim=True)",
+                "fraction",
                 cause="share-is-of-the-largest",
             ),
             choose(
-                "ranked, order = scores.softmax(dim=-1).sort(dim=-1, descending=True)",
-                "ranked = ranked.masked_fill(ranked.cumsum(dim=-1) - ranked >= share, 0)",
+                "ranked, order = logits.softmax(dim=-1).sort(dim=-1, descending=True)",
+                "ranked = ranked.masked_fill(ranked.cumsum(dim=-1) - ranked >= fraction, 0)",
                 "ranked = ranked / ranked.sum(dim=-1, keepdim=True)",
-                "return torch.zeros_like(scores).scatter(-1, order, ranked)",
+                "return torch.zeros_like(logits).scatter(-1, order, ranked)",
                 cause="this-is-top-p",
             ),
             choose(
-                "p = scores.softmax(dim=-1)",
-                "p = p.masked_fill(scores < share * scores.amax(dim=-1, keepdim=True), 0)",
+                "p = logits.softmax(dim=-1)",
+                "p = p.masked_fill(logits < fraction * logits.amax(dim=-1, keepdim=True), 0)",
                 "return p / p.sum(dim=-1, keepdim=True)",
                 cause="scores-are-compared",
             ),
@@ -191,18 +204,20 @@ BANK = {
             swap("amax(dim=-1", "amax(dim=0", cause="largest-over-the-texts"),
             swap("amax(dim=-1", "amax(dim=1", cause="largest-over-the-places"),
             swap("probabilities < enough", "probabilities > enough", cause="keeps-the-unlikely"),
+            swap("probabilities < enough", "probabilities <= enough", cause="threshold-left-out"),
+            swap("dim=-1", "dim=1", cause="softmax-over-places"),
             swap(
                 "return kept / kept.sum(dim=-1, keepdim=True)",
                 "return kept.softmax(dim=-1)",
                 cause="softmax-of-probabilities",
             ),
             choose(
-                "p = scores.softmax(dim=-1)",
-                "small = p < share * p.amax(dim=-1, keepdim=True)",
-                "return scores.masked_fill(small, 0.0).softmax(dim=-1)",
+                "p = logits.softmax(dim=-1)",
+                "small = p < fraction * p.amax(dim=-1, keepdim=True)",
+                "return logits.masked_fill(small, 0.0).softmax(dim=-1)",
                 cause="cut-scores-set-to-zero",
             ),
-            choose("return scores.softmax(dim=-1)", cause="nothing-cut"),
+            choose("return logits.softmax(dim=-1)", cause="nothing-cut"),
             swap("kept.sum(dim=-1, keepdim=True)", "kept.sum()", cause="divided-over-everything"),
             swap(
                 "kept / kept.sum(dim=-1, keepdim=True)",
@@ -212,12 +227,12 @@ BANK = {
         ],
         right=[
             choose(
-                "log = scores - scores.amax(dim=-1, keepdim=True)",
-                "return scores.masked_fill(log.exp() < share, -torch.inf).softmax(dim=-1)",
+                "log = logits - logits.amax(dim=-1, keepdim=True)",
+                "return logits.masked_fill(log.exp() < fraction, -torch.inf).softmax(dim=-1)",
             ),
             choose(
-                "p = scores.softmax(dim=-1)",
-                "p = torch.where(p >= share * p.max(dim=-1, keepdim=True).values, p, 0.0)",
+                "p = logits.softmax(dim=-1)",
+                "p = torch.where(p >= fraction * p.max(dim=-1, keepdim=True).values, p, 0.0)",
                 "return F.normalize(p, p=1, dim=-1)",
             ),
         ],
@@ -230,6 +245,8 @@ BANK = {
                 cause="positions-start-again",
             ),
             swap("(ids, before)", "(ids, before + (before > 0))", cause="positions-one-too-far"),
+            swap("(ids, before)", "(ids, before + 1)", cause="positions-one-too-far"),
+            swap("tokens, mask, cache", "tokens, ~mask, cache", cause="mask-upside-down"),
             swap("(ids, before)", "(ids, max(before - 1, 0))", cause="positions-one-too-near"),
             swap(
                 "(ids, before)",
@@ -285,13 +302,29 @@ BANK = {
             swap("INK_LEVELS + digit", "INK_LEVELS + digit + 1", cause="words-one-further"),
             swap("INK_LEVELS + digit", "INK_LEVELS + digit - 1", cause="words-one-short"),
             swap("INK_LEVELS + digit", "27", cause="one-word-for-all"),
+            swap("torch.cat([words, pixels[:, :-1]], dim=1)", "pixels", cause="word-is-not-fed"),
             swap(" / math.log(2)", "", cause="given-in-nats"),
-            swap("surprise.sum(dim=1)", "surprise.mean(dim=1)", cause="bits-a-pixel"),
-            swap("surprise.sum(dim=1)", "surprise[:, 1:].sum(dim=1)", cause="first-pixel-free"),
+            swap("losses.sum(dim=1)", "losses.mean(dim=1)", cause="bits-a-pixel"),
+            swap("losses.sum(dim=1)", "losses[:, 1:].sum(dim=1)", cause="first-pixel-free"),
             swap(
-                "scores = model(torch.cat([words, pixels[:, :-1]], dim=1))",
-                "scores = model(torch.cat([words, pixels], dim=1))[:, 1:]",
+                "logits = model(torch.cat([words, pixels[:, :-1]], dim=1))",
+                "logits = model(torch.cat([words, pixels], dim=1))[:, :-1]",
+                cause="raises",
+            ),
+            swap(
+                "(logits.mT, pixels,",
+                "(logits[:, 1:].mT, pixels[:, :-1],",
                 cause="pixel-asked-at-its-own-place",
+            ),
+            swap(
+                "(logits.mT, pixels,",
+                "(logits[:, :-1].mT, pixels[:, 1:],",
+                cause="pixels-shifted",
+            ),
+            swap(
+                "losses.sum(dim=1)",
+                "(losses * (pixels != PADDING)).sum(dim=1)",
+                cause="blank-pixels-free",
             ),
             swap("columns.append(", "columns.append(-", cause="log-probability-has-a-sign"),
             swap("torch.stack(columns, dim=1)", "torch.stack(columns)", cause="digits-are-rows"),
@@ -305,15 +338,16 @@ BANK = {
                 "words = INK_LEVELS + torch.arange(10).repeat(len(pixels))",
                 "drawn = pixels.repeat_interleave(10, dim=0)",
                 "with torch.no_grad():",
-                "    scores = model(torch.cat([words[:, None], drawn], dim=1)[:, :-1])",
-                'cost = F.cross_entropy(scores.mT, drawn, reduction="none").sum(dim=1)',
+                "    logits = model(torch.cat([words[:, None], drawn], dim=1)[:, :-1])",
+                'cost = F.cross_entropy(logits.mT, drawn, reduction="none").sum(dim=1)',
                 "return cost.reshape(-1, 10) / math.log(2)",
             ),
             reader(
                 "def cost(digit):",
-                "    ids = torch.cat([torch.full_like(pixels[:, :1], 17 + digit), pixels], dim=1)",
+                "    ids = torch.full_like(pixels, 17 + digit)",
+                "    ids[:, 1:] = pixels[:, :-1]",
                 "    with torch.no_grad():",
-                "        log = model(ids)[:, :-1].log_softmax(dim=-1)",
+                "        log = model(ids).log_softmax(dim=-1)",
                 "    return -log.gather(2, pixels[..., None]).sum(dim=(1, 2)) / math.log(2)",
                 "return torch.stack([cost(digit) for digit in range(10)], dim=-1)",
             ),
