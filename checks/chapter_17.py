@@ -64,11 +64,10 @@ IOU_MISTAKES = patches(
         "shared-counted-twice": (" - shared", ""),
         "shared-alone": (f" / {UNION}", ""),
         "divided-by-frame": (UNION, f"({FRAME}).prod(dim=-1)"),
-        "divided-by-smaller": (UNION, "torch.minimum(area_a, area_b)"),
+        "divided-by-one-box": [(UNION, f"torch.{m}imum(area_a, area_b)") for m in ("min", "max")],
         "frame-for-shared": (INNER, FRAME),
         "edges-read-as-sizes": (PAIR, f"(x + x.roll(2, -1) * {LAST_TWO} for x in ({PAIR}))"),
         "edges-read-as-middles": (f"shared / {UNION}", "box_iou(a, b)"),
-        # as in old data sets: the last pixel belongs to the box
         "one-pixel-more": (PAIR, f"(x + {LAST_TWO} for x in ({PAIR}))"),
         "second-against-first": (PAIR, "second[:, None], first[None]"),
     },
@@ -77,9 +76,8 @@ IOU_MISTAKES = patches(
 
 def some_edges(case: Case, axes: str) -> Tensor:
     """Boxes by their edges; some apart in one direction, some in both, some overlapping."""
-    numbers = torch.rand(case.shape(f"{axes} 4"), generator=case.generator, dtype=case.dtype)
-    start, sides = 3 * numbers[..., :2], 2 * numbers[..., 2:]
-    return torch.cat([start, start + 0.3 + sides], dim=-1)
+    one, two = torch.rand((2, *case.shape(f"{axes} 2")), generator=case.generator, dtype=case.dtype)
+    return torch.cat([3 * one, 3 * one + 0.3 + 2 * two], dim=-1)
 
 
 @exercise("17.2", "Boxes by their edges")
@@ -180,8 +178,7 @@ CLASS_MISTAKES = patches(
 @exercise("17.4", "What each query should have predicted")
 def what_each_should_have_said(class_loss_answer) -> Message:
     def inputs(case: Case) -> tuple:
-        i, k = 5 + case.random.randrange(3), 3 + case.random.randrange(4)
-        t = 2 + case.random.randrange(2)
+        i, k, t = (least + case.random.randrange(3) for least in (5, 3, 2))
         logits = torch.randn(i, k + 1, generator=case.generator, dtype=case.dtype)
         labels = torch.randperm(k, generator=case.generator)[:t]
         queries = torch.randperm(i, generator=case.generator)[:t].sort().values
@@ -201,12 +198,17 @@ def what_each_should_have_said(class_loss_answer) -> Message:
 # ---------------------------------------------------------------------------------- hits, removal
 
 
+HALF = torch.tensor([1, 1, 1, 0.5])  # multiples of 1/64: the IoU with such a half is exactly 0.5
+
+
 def some_boxes(case: Case, number: int) -> Tensor:
-    """Boxes (number, 4), centre and size, clustered around a few points."""
+    """Boxes (number, 4), center and size, clustered around two points; the last one is alone."""
     around = torch.rand(2, 2, generator=case.generator, dtype=case.dtype)
     which = torch.randint(2, (number,), generator=case.generator)
     moved, more = torch.rand(2, number, 2, generator=case.generator, dtype=case.dtype)
-    return torch.cat([around[which] + 0.3 * moved, 0.3 + 0.1 * more], dim=1)
+    boxes = torch.cat([around[which] + 0.3 * moved, 0.3 + 0.1 * more], dim=1)
+    boxes[-1, 0] += 2
+    return (64 * boxes).round() / 64
 
 
 def hits(boxes: Tensor, truth: Tensor, threshold: float) -> Tensor:
@@ -247,10 +249,10 @@ HIT_MISTAKES = patches(
 def find_the_bug(hits_answer) -> Message:
     def inputs(case: Case) -> tuple:
         boxes = some_boxes(case, 9 + case.random.randrange(3))
-        truth = torch.cat([0.3 * some_boxes(case, 4) + 0.7 * boxes[:4], boxes[-1:]])
-        # the IoU of one object and the last box is exactly 1; some pictures have no object
-        truth = truth[torch.randperm(5, generator=case.generator)[: case.random.choice([5, 5, 0])]]
-        return boxes, truth, case.random.choice([0.3, 0.4, 0.6, 1.0])
+        truth = torch.cat([0.2 * some_boxes(case, 5)[:4] + 0.8 * boxes[:4], boxes[-1:] * HALF])
+        truth = truth[torch.randperm(5, generator=case.generator)]
+        truth = truth[: case.random.choice([5, 5, 0])]  # or no object at all
+        return boxes, truth, case.random.choice([0.3, 0.4, 0.5])
 
     return same_function(
         hits_answer, hits, inputs, mistakes=HIT_MISTAKES, gradients=False, trials=Trials(20)
@@ -288,11 +290,10 @@ SUPPRESS_MISTAKES = patches(
 @exercise("17.6", "What other detectors need")
 def what_others_need(suppress_answer) -> Message:
     def inputs(case: Case) -> tuple:
-        number = 8 + case.random.randrange(4)
-        boxes = some_boxes(case, number)
-        boxes[0] = boxes[-1]  # their IoU is exactly 1
-        confidence = torch.rand(number, generator=case.generator, dtype=case.dtype)
-        return boxes, confidence, case.random.choice([0.35, 0.6, 1.0])
+        boxes = some_boxes(case, 8 + case.random.randrange(4))
+        boxes[0] = boxes[-1] * HALF
+        confidence = torch.rand(len(boxes), generator=case.generator, dtype=case.dtype)
+        return boxes, confidence, case.random.choice([0.35, 0.5, 0.6])
 
     return same_function(
         suppress_answer,

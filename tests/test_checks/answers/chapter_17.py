@@ -46,7 +46,8 @@ BANK = {
             ),
             swap(UNION, "(area_a + area_b)", cause="shared-counted-twice"),
             swap(f"intersection / {UNION}", "intersection", cause="shared-alone"),
-            swap(UNION, "torch.minimum(area_a, area_b)", cause="divided-by-smaller"),
+            swap(UNION, "torch.minimum(area_a, area_b)", cause="divided-by-one-box"),
+            swap(UNION, "torch.maximum(area_a, area_b)", cause="divided-by-one-box"),
             swap(
                 "first[:, None], second[None]",
                 "second[:, None], first[None]",
@@ -351,7 +352,7 @@ BANK = {
                 cause="takes-all-that-fit",
             ),
             swap(">= threshold", "> threshold", cause="threshold-is-left-out"),
-            swap(" if len(truth) else 0", "", cause="raised"),
+            swap(" if len(truth) else 0", "", cause="raises"),
             swap(">= threshold", ">= 0.5", cause="threshold-is-half"),
             swap("return correct", "return correct[correct]", cause="shape-differs"),
             code(
@@ -407,6 +408,8 @@ BANK = {
         equivalent={
             "free = box_iou(boxes[:, None], truth)  # (i, t) => "
             "free = box_iou(truth, boxes[:, None])  # (i, t)": "symmetric",
+            "for n in range(len(boxes) if len(truth) else 0): => "
+            "for n in range(len(boxes) if len(truth) else -1):": "no step either",
             "free[:, best] = -1  # taken => "
             "free[:, best] = -2  # taken": "both are below every threshold",
             "free[:, best] = -1  # taken => free[:, best] = -0  # taken": "thresholds are above 0",
