@@ -2,12 +2,12 @@
 
 from exercise_bank import Bank, code, swap
 
-SHARED = "(end - start).clamp(min=0).prod(dim=-1)"
-COVERED = "(area_a + area_b - shared)"
+INTERSECTION = "(end - start).clamp(min=0).prod(dim=-1)"
+UNION = "(area_a + area_b - intersection)"
 WANTED = "wanted[queries] = labels[objects]"
-MEAN = "(weights * surprise).sum() / weights.sum()"
-LOG = "scores.log_softmax(dim=-1)"
-KEPT = "all(shared[n, other] <= threshold for other in kept)"
+MEAN = "(weights * losses).sum() / weights.sum()"
+LOG = "logits.log_softmax(dim=-1)"
+KEPT = "all(iou[n, other] <= threshold for other in kept)"
 
 BANK = {
     "17.1": Bank(
@@ -29,20 +29,25 @@ BANK = {
             swap("3 + 7 + 5", "15"),
             code(
                 """
-                memory_shape, across_shape = (5, 192, 40), (5, 8, 7, 192)
-                scores_shape, costs_shape = [3, 5, 7, 12], (7, 4)
-                say_nothing = sum(max(0, 7 - t) for t in (4, 0, 9, 2, 7))
+                memory_shape, cross_shape = (5, 192, 40), (5, 8, 7, 192)
+                logits_shape, costs_shape = [3, 5, 7, 12], (7, 4)
+                no_object_count = sum(max(0, 7 - t) for t in (4, 0, 9, 2, 7))
                 """
             ),
         ],
     ),
     "17.2": Bank(
         wrong=[
-            swap(SHARED, "(end - start).prod(dim=-1)", cause="apart-is-not-cut-off"),
-            swap(SHARED, "(end - start).prod(dim=-1).clamp(min=0)", cause="area-is-cut-off-late"),
-            swap(COVERED, "(area_a + area_b)", cause="shared-counted-twice"),
-            swap(f"shared / {COVERED}", "shared", cause="shared-alone"),
-            swap(COVERED, "torch.minimum(area_a, area_b)", cause="divided-by-smaller"),
+            swap(INTERSECTION, "(end - start).prod(dim=-1)", cause="apart-is-not-cut-off"),
+            swap(
+                INTERSECTION,
+                "(end - start).prod(dim=-1).clamp(min=0)",
+                cause="area-is-cut-off-late",
+            ),
+            swap(UNION, "(area_a + area_b)", cause="shared-counted-twice"),
+            swap(f"intersection / {UNION}", "intersection", cause="shared-alone"),
+            swap(UNION, "torch.minimum(area_a, area_b)", cause="divided-by-one-box"),
+            swap(UNION, "torch.maximum(area_a, area_b)", cause="divided-by-one-box"),
             swap(
                 "first[:, None], second[None]",
                 "second[:, None], first[None]",
@@ -50,14 +55,14 @@ BANK = {
             ),
             code(
                 """
-                def overlaps(first, second):
+                def pairwise_iou(first, second):
                     return box_iou(first[:, None], second)
                 """,
                 cause="edges-read-as-middles",
             ),
             code(
                 """
-                def overlaps(first, second):
+                def pairwise_iou(first, second):
                     a, b = first[:, None], second[None]
                     start = torch.minimum(a[..., :2], b[..., :2])
                     end = torch.maximum(a[..., 2:], b[..., 2:])
@@ -70,7 +75,7 @@ BANK = {
             ),
             code(
                 """
-                def overlaps(first, second):
+                def pairwise_iou(first, second):
                     a, b = first[:, None], second[None]
                     start = torch.maximum(a[..., :2], b[..., :2])
                     end = torch.minimum(a[..., 2:], b[..., 2:])
@@ -83,7 +88,7 @@ BANK = {
             ),
             code(
                 """
-                def overlaps(first, second):
+                def pairwise_iou(first, second):
                     rows = []
                     for box in first:
                         start = torch.maximum(box[:2], second[:, :2])
@@ -100,7 +105,7 @@ BANK = {
         right=[
             code(
                 """
-                def overlaps(first, second):
+                def pairwise_iou(first, second):
                     def middle(x):
                         return torch.cat([(x[:, :2] + x[:, 2:]) / 2, x[:, 2:] - x[:, :2]], dim=1)
 
@@ -109,7 +114,7 @@ BANK = {
             ),
             code(
                 """
-                def overlaps(first, second):
+                def pairwise_iou(first, second):
                     l1, t1, r1, b1 = first[:, None].unbind(-1)
                     l2, t2, r2, b2 = second.unbind(-1)
                     wide = (torch.minimum(r1, r2) - torch.maximum(l1, l2)).clamp(min=0)
@@ -174,6 +179,18 @@ BANK = {
             swap(
                 "permutations(range(i), t)", "permutations(range(t), t)", cause="first-queries-only"
             ),
+            code(
+                """
+                def cheapest(costs):
+                    from itertools import combinations
+
+                    i, t = costs.shape
+                    return torch.tensor(
+                        min(combinations(range(i), t), key=lambda o: costs[list(o), range(t)].sum())
+                    )
+                """,
+                cause="combinations-not-orders",
+            ),
             swap(
                 "return torch.tensor(best)",
                 "return torch.tensor(sorted(best))",
@@ -229,99 +246,140 @@ BANK = {
             swap(WANTED, "wanted[queries] = labels", cause="labels-in-their-own-order"),
             swap(WANTED, "wanted[: len(queries)] = labels[objects]", cause="values-differ"),
             swap("weights[queries] = 1.0", "weights[:] = 1.0", cause="nothing-counts-fully"),
-            swap("nothing, dtype", "0.0, dtype", cause="nothing-does-not-count"),
+            swap("no_object_weight, dtype", "0.0, dtype", cause="nothing-does-not-count"),
             swap("(i,), classes - 1", "(i,), 0", cause="nothing-is-class-0"),
-            swap(MEAN, "(weights * surprise).mean()", cause="mean-over-queries"),
-            swap(MEAN, "(weights * surprise).sum() / len(queries)", cause="mean-over-objects"),
-            swap(MEAN, "(weights * surprise).sum()", cause="sum-not-mean-of-answers"),
-            swap(LOG, "scores", cause="scores-are-not-probabilities"),
-            swap(LOG, "scores.log_softmax(dim=0)", cause="softmax-over-queries-of-scores"),
-            swap(LOG, "scores.softmax(dim=-1)", cause="logarithm-is-missing"),
+            swap(MEAN, "(weights * losses).mean()", cause="mean-over-queries"),
+            swap(MEAN, "(weights * losses).sum() / len(queries)", cause="mean-over-objects"),
+            swap(MEAN, "(weights * losses).sum()", cause="sum-not-mean-of-answers"),
+            swap(LOG, "logits", cause="scores-are-not-probabilities"),
+            swap(LOG, "logits.log_softmax(dim=0)", cause="softmax-over-queries-of-scores"),
+            swap(LOG, "logits.softmax(dim=-1)", cause="logarithm-is-missing"),
             swap(
-                LOG, "scores.softmax(dim=-1).log_softmax(dim=-1)", cause="softmax-twice-of-answers"
+                LOG, "logits.softmax(dim=-1).log_softmax(dim=-1)", cause="softmax-twice-of-answers"
             ),
-            swap("surprise = -scores", "surprise = scores", cause="sign-of-the-loss"),
+            swap("losses = -logits", "losses = logits", cause="sign-of-the-loss"),
             swap(
                 "weights[queries] = 1.0",
-                "weights[:] = 1.0\n    weights[queries] = nothing",
+                "weights[:] = 1.0\n    weights[queries] = no_object_weight",
                 cause="weights-exchanged",
+            ),
+            code(
+                """
+                def class_loss(logits, labels, queries, objects, weight):
+                    weights = torch.ones(logits.shape[1], dtype=logits.dtype)
+                    weights[-1] = weight
+                    wanted = torch.full((len(logits),), logits.shape[1] - 1)
+                    wanted[queries] = labels[objects]
+                    return torch.nn.functional.cross_entropy(logits, wanted, weights)
+                """,
+                cause="calls-shortcut",
+            ),
+            code(
+                """
+                def class_loss(logits, labels, queries, objects, weight):
+                    weights = torch.ones(logits.shape[1], dtype=logits.dtype)
+                    weights[-1] = weight
+                    wanted = torch.full((len(logits),), logits.shape[1] - 1)
+                    wanted[queries] = labels[objects]
+                    return torch.nn.NLLLoss(weights)(logits.log_softmax(dim=-1), wanted)
+                """,
+                cause="calls-shortcut",
             ),
         ],
         right=[
             code(
                 """
-                def class_loss(scores, labels, queries, objects, nothing):
-                    weight = torch.ones(scores.shape[1], dtype=scores.dtype)
-                    weight[-1] = nothing
-                    wanted = torch.full((len(scores),), scores.shape[1] - 1)
+                def class_loss(logits, labels, queries, objects, weight):
+                    wanted = torch.full((len(logits),), logits.shape[1] - 1)
                     wanted[queries] = labels[objects]
-                    return torch.nn.functional.cross_entropy(scores, wanted, weight)
+                    weights = torch.ones(logits.shape[1], dtype=logits.dtype)
+                    weights[:-1] = 1 / weight
+                    logs = logits - logits.logsumexp(dim=-1, keepdim=True)
+                    own = torch.stack([row[k] for row, k in zip(logs, wanted)])
+                    return -(own * weights[wanted]).sum() / weights[wanted].sum()
                 """
             ),
             code(
                 """
-                def class_loss(scores, labels, queries, objects, nothing):
-                    logs = scores.log_softmax(dim=1)
-                    free = [n for n in range(len(scores)) if n not in queries.tolist()]
-                    total = -logs[queries, labels[objects]].sum() - nothing * logs[free, -1].sum()
-                    return total / (len(queries) + nothing * len(free))
+                def class_loss(logits, labels, queries, objects, weight):
+                    logs = logits.log_softmax(dim=1)
+                    free = [n for n in range(len(logits)) if n not in queries.tolist()]
+                    total = -logs[queries, labels[objects]].sum() - weight * logs[free, -1].sum()
+                    return total / (len(queries) + weight * len(free))
                 """
             ),
         ],
         equivalent={
-            "weights = torch.full((i,), nothing, dtype=scores.dtype) => "
-            "weights = torch.full((i,), nothing)": "rounded, but no more",
-            "surprise = -scores.log_softmax(dim=-1)[torch.arange(i), wanted] => "
-            "surprise = -scores.log_softmax(dim=(1))[torch.arange(i), wanted]": "the last axis",
+            "weights = torch.full((i,), no_object_weight, dtype=logits.dtype) => "
+            "weights = torch.full((i,), no_object_weight)": "rounded, but no more",
+            "losses = -logits.log_softmax(dim=-1)[torch.arange(i), wanted] => "
+            "losses = -logits.log_softmax(dim=(1))[torch.arange(i), wanted]": "the last axis",
         },
     ),
     "17.5": Bank(
         wrong=[
             code(
                 """
-                def hits(boxes, places, threshold):
-                    return (box_iou(boxes[:, None], places) >= threshold).any(dim=-1)
+                def hits(boxes, truth, threshold):
+                    return (box_iou(boxes[:, None], truth) >= threshold).any(dim=-1)
                 """,
                 cause="twice-is-still-right",
             ),
-            swap("free[:, place] = -1", "free[n, place] = -1", cause="twice-is-still-right"),
+            swap("free[:, best] = -1", "free[n, best] = -1", cause="twice-is-still-right"),
             swap(
-                "for n in range(len(boxes)):",
-                "for n in reversed(range(len(boxes))):",
+                "in range(len(boxes) if len(truth) else 0)",
+                "in reversed(range(len(boxes) if len(truth) else 0))",
                 cause="least-sure-takes-first",
             ),
             swap(
                 "free[n].argmax()",
                 "(free[n] >= threshold).int().argmax()",
-                cause="first-place-that-fits",
+                cause="not-the-best-that-fits",
             ),
+            swap(
+                "free[n].argmax()",
+                "((free[n] >= threshold) * torch.arange(len(truth))).argmax()",
+                cause="not-the-best-that-fits",
+            ),
+            swap(
+                "free[n].argmax()",
+                "torch.where(free[n] >= threshold, free[n], 2).argmin()",
+                cause="not-the-best-that-fits",
+            ),
+            swap(
+                "free[:, best] = -1",
+                "free[:, free[n] >= threshold] = -1",
+                cause="takes-all-that-fit",
+            ),
+            swap(">= threshold", "> threshold", cause="threshold-is-left-out"),
+            swap(" if len(truth) else 0", "", cause="raises"),
             swap(">= threshold", ">= 0.5", cause="threshold-is-half"),
-            swap("return right", "return right[right]", cause="shape-differs"),
+            swap("return correct", "return correct[correct]", cause="shape-differs"),
             code(
                 """
-                def hits(boxes, places, threshold):
-                    shared = box_iou(boxes[:, None], places)
+                def hits(boxes, truth, threshold):
+                    shared = box_iou(boxes[:, None], truth)
                     taken, right = set(), []
-                    for row in shared:
+                    for row in shared if len(truth) else []:
                         place = row.argmax().item()
                         right.append(row[place].item() >= threshold and place not in taken)
                         if right[-1]:
                             taken.add(place)
-                    return torch.tensor(right)
+                    return torch.tensor(right or [False] * len(boxes))
                 """,
                 cause="taken-place-not-left-aside",
             ),
             swap(
-                "return right",
-                "return right & (right.cumsum(0) <= 1)",
+                "return correct",
+                "return correct & (correct.cumsum(0) <= 1)",
                 cause="all-after-one-are-wrong",
             ),
         ],
         right=[
             code(
                 """
-                def hits(boxes, places, threshold):
-                    shared = box_iou(boxes[:, None], places).tolist()
+                def hits(boxes, truth, threshold):
+                    shared = box_iou(boxes[:, None], truth).tolist()
                     taken, right = set(), []
                     for row in shared:
                         free = [(value, t) for t, value in enumerate(row) if t not in taken]
@@ -334,12 +392,12 @@ BANK = {
             ),
             code(
                 """
-                def hits(boxes, places, threshold):
-                    left = list(range(len(places)))
+                def hits(boxes, truth, threshold):
+                    left = list(range(len(truth)))
                     right = torch.zeros(len(boxes), dtype=torch.bool)
                     for n, box in enumerate(boxes):
                         if left:
-                            value, which = box_iou(box, places[left]).max(dim=0)
+                            value, which = box_iou(box, truth[left]).max(dim=0)
                             if value >= threshold:
                                 right[n] = True
                                 del left[which.item()]
@@ -348,20 +406,21 @@ BANK = {
             ),
         ],
         equivalent={
-            "free = box_iou(boxes[:, None], places)  # (i, t) => "
-            "free = box_iou(places, boxes[:, None])  # (i, t)": "symmetric",
-            "free[:, place] = -1  # taken => "
-            "free[:, place] = -2  # taken": "both are below every threshold",
-            "free[:, place] = -1  # taken => "
-            "free[:, place] = -0  # taken": "thresholds are above 0",
+            "free = box_iou(boxes[:, None], truth)  # (i, t) => "
+            "free = box_iou(truth, boxes[:, None])  # (i, t)": "symmetric",
+            "for n in range(len(boxes) if len(truth) else 0): => "
+            "for n in range(len(boxes) if len(truth) else -1):": "no step either",
+            "free[:, best] = -1  # taken => "
+            "free[:, best] = -2  # taken": "both are below every threshold",
+            "free[:, best] = -1  # taken => free[:, best] = -0  # taken": "thresholds are above 0",
         },
     ),
     "17.6": Bank(
         wrong=[
             code(
                 """
-                def suppress(boxes, sure, threshold):
-                    order = sure.argsort(descending=True)
+                def suppress(boxes, confidence, threshold):
+                    order = confidence.argsort(descending=True)
                     shared = box_iou(boxes[order][:, None], boxes[order]).tril(-1)
                     return order[(shared <= threshold).all(dim=-1)]
                 """,
@@ -370,12 +429,13 @@ BANK = {
             swap("in kept)", "in kept[-1:])", cause="only-last-kept-suppresses"),
             swap("descending=True", "descending=False", cause="least-sure-first"),
             swap(
-                "sure.argsort(descending=True).tolist()",
+                "confidence.argsort(descending=True).tolist()",
                 "range(len(boxes))",
                 cause="not-sorted-by-sureness",
             ),
             swap("<= threshold", "> threshold", cause="suppress-turned-around"),
             swap("<= threshold", "<= 0.5", cause="threshold-is-half"),
+            swap("<= threshold", "< threshold", cause="same-as-threshold-goes"),
             swap("torch.tensor(kept)", "torch.tensor(sorted(kept))", cause="kept-are-sorted"),
             swap("torch.tensor(kept)", "boxes[kept]", cause="boxes-for-numbers"),
             swap(
@@ -387,8 +447,8 @@ BANK = {
         right=[
             code(
                 """
-                def suppress(boxes, sure, threshold):
-                    order = sure.argsort(descending=True)
+                def suppress(boxes, confidence, threshold):
+                    order = confidence.argsort(descending=True)
                     kept = []
                     while len(order):
                         first, order = order[0], order[1:]
@@ -399,8 +459,8 @@ BANK = {
             ),
             code(
                 """
-                def suppress(boxes, sure, threshold):
-                    order = sure.argsort(descending=True)
+                def suppress(boxes, confidence, threshold):
+                    order = confidence.argsort(descending=True)
                     far = box_iou(boxes[order][:, None], boxes[order]) <= threshold
                     alive = torch.ones(len(order), dtype=torch.bool)
                     for n in range(len(order)):
@@ -411,10 +471,10 @@ BANK = {
             ),
         ],
         equivalent={
-            "shared = box_iou(boxes[:, None], boxes)  # (i, i) => "
-            "shared = box_iou(boxes, boxes[:, None])  # (i, i)": "symmetric",
-            "for n in sure.argsort(descending=True).tolist(): => "
-            "for n in (sure.argsort(descending=True)):": "they index as well",
+            "iou = box_iou(boxes[:, None], boxes)  # (i, i) => "
+            "iou = box_iou(boxes, boxes[:, None])  # (i, i)": "symmetric",
+            "for n in confidence.argsort(descending=True).tolist(): => "
+            "for n in (confidence.argsort(descending=True)):": "they index as well",
         },
     ),
 }
