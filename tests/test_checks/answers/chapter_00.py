@@ -192,7 +192,7 @@ BANK = {
     ),
     "00.4": Bank(
         wrong=[
-            code("healthy = sick", cause="normalised-columns"),
+            code("healthy = buggy", cause="normalised-columns"),
             code(
                 """
                 def healthy(images, mean, std):

@@ -179,7 +179,7 @@ BANK = {
     ),
     "01.3": Bank(
         wrong=[
-            code("healthy = sick", cause="channels-before-grid"),
+            code("healthy = buggy", cause="channels-before-grid"),
             swap("b (gh gw) (c ph pw)", "b (gw gh) (c ph pw)", cause="patches-by-column"),
             swap("b (gh gw) (c ph pw)", "b (gh gw) (ph pw c)", cause="patch-channels-last"),
             swap("b (gh gw) (c ph pw)", "b (gh gw) (c pw ph)", cause="patch-by-column"),
@@ -565,7 +565,7 @@ BANK = {
                     return (after != before).any(-1).any(1)
 
 
-                reach = influence(sick, photos[:1], 16, 16)[5].sum()
+                reach = influence(buggy, photos[:1], 16, 16)[5].sum()
                 """
             ),
             code(
@@ -597,9 +597,9 @@ BANK = {
             "reach = tables[0].sum(dim=1).float().mean().item() => "
             "reach = tables[0].sum(dim=0).float().mean().item()": "as many columns as rows share "
             "the same marks",
-            'show_matrices( tables, ["sick", "patchify"], rows="painted square k", '
+            'show_matrices( tables, ["buggy", "patchify"], rows="painted square k", '
             'columns="changed patch t" ) => ...': "the picture is looked at, not checked",
-            'tables, ["sick", "patchify"], rows="painted square k", '
+            'tables, ["buggy", "patchify"], rows="painted square k", '
             'columns="changed patch t" => ...': "the picture is looked at, not checked",
         },
     ),

@@ -247,7 +247,7 @@ BANK = {
     ),
     "02.4": Bank(
         wrong=[
-            code("Healthy = Sick", cause="shape-differs"),
+            code("Healthy = Buggy", cause="shape-differs"),
             swap(
                 "nn.Linear(embed_dim, embed_dim)",
                 "nn.Linear(embed_dim, embed_dim // num_heads)",
@@ -334,7 +334,7 @@ BANK = {
             ),
             code(
                 """
-                class Healthy(Sick):
+                class Healthy(Buggy):
                     def __init__(self, embed_dim, num_heads):
                         super().__init__(embed_dim, num_heads)
                         self.q_proj = nn.Linear(embed_dim, embed_dim)

@@ -389,7 +389,7 @@ BANK = {
                 """,
                 cause="mix-divided",
             ),
-            code("healthy = sick", cause="weights-divided"),
+            code("healthy = buggy", cause="weights-divided"),
             OVER_QUERIES,
             NOT_SCALED,
             swap("q.shape[-1] ** 0.5", "q.shape[-1]", cause="scores-divided-by-d"),
