@@ -146,6 +146,7 @@ BANK = {
             ),
             swap("cos() - second", "cos() + second", cause="sign-is-wrong"),
             swap(SPEEDS, SPEEDS.replace("/ r)", "/ (r // 2))"), cause="exponent-over-pairs"),
+            swap(SPEEDS, SPEEDS.replace("0, r, 2", "2, r + 1, 2"), cause="pairs-counted-from-one"),
             swap(
                 SPEEDS, SPEEDS.replace("/ r)", "/ x.shape[-1])"), cause="exponent-over-all-numbers"
             ),
@@ -384,6 +385,7 @@ BANK = {
                 cause="share-turned-around",
             ),
             swap("speeds / factor", "speeds * factor", cause="multiplied-by-factor"),
+            swap("trained / wavelengths", "wavelengths / trained", cause="ratio-inverted"),
             swap(MIX, "2 * math.pi / (" + MIX + ")", cause="returns-wavelengths"),
             swap(
                 MIX,
