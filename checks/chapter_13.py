@@ -21,7 +21,7 @@ from checks.engine.verdict import exercise, open_exercise
 from utils.modern_decoder import GroupedQueryAttention
 
 
-@exercise("13.1", "Which shape, and how much is kept?")
+@exercise("13.1", "Which shape, and how much is cached?")
 def which_shape(k_weight_shape, queries_shape, keys_shape, kept_numbers) -> Message:
     written(k_weight_shape, queries_shape, keys_shape, kept_numbers)
     layer, tokens = GroupedQueryAttention(40, 6, 2, head_dim=8), torch.zeros(3, 11, 40)
@@ -54,25 +54,25 @@ def which_shape(k_weight_shape, queries_shape, keys_shape, kept_numbers) -> Mess
 # ------------------------------------------------------------------------------------- the gate
 
 
-def gated(x: Tensor, wide: Tensor, narrow: Tensor, bend: Callable) -> Tensor:
+def gated(x: Tensor, wide: Tensor, narrow: Tensor, activation: Callable) -> Tensor:
     gate, value = (x @ wide.T).chunk(2, dim=-1)
-    return (bend(gate) * value) @ narrow.T
+    return (activation(gate) * value) @ narrow.T
 
 
-PRODUCT = "(bend(gate) * value)"
+PRODUCT = "(activation(gate) * value)"
 GATE_MISTAKES = patches(
     gated,
     {
-        "gate-and-value-exchanged": (PRODUCT, "(gate * bend(value))"),
-        "both-are-bent": ("* value", "* bend(value)"),
-        "nothing-is-bent": ("bend(gate)", "gate"),
-        "product-is-bent": (PRODUCT, "bend(gate * value)"),
+        "gate-and-value-exchanged": (PRODUCT, "(gate * activation(value))"),
+        "both-are-bent": ("* value", "* activation(value)"),
+        "nothing-is-bent": ("activation(gate)", "gate"),
+        "product-is-bent": (PRODUCT, "activation(gate * value)"),
         "gate-is-added": ("* value", "+ value"),
         "value-is-missing": (" * value", ""),
-        "gate-is-missing": ("bend(gate) * ", ""),
-        "bend-is-always-silu": ("bend(gate)", "F.silu(gate)"),
-        "bend-is-always-sigmoid": ("bend(gate)", "gate.sigmoid()"),
-        "gate-times-itself": ("bend(gate)", "gate * bend(gate)"),
+        "gate-is-missing": ("activation(gate) * ", ""),
+        "bend-is-always-silu": ("activation(gate)", "F.silu(gate)"),
+        "bend-is-always-sigmoid": ("activation(gate)", "gate.sigmoid()"),
+        "gate-times-itself": ("activation(gate)", "gate * activation(gate)"),
         "rows-taken-in-turn": (
             "(x @ wide.T).chunk(2, dim=-1)",
             "(x @ part.T for part in (wide[::2], wide[1::2]))",
@@ -83,7 +83,7 @@ GATE_MISTAKES = patches(
 
 @exercise("13.2", "A gate with one matrix")
 def gate_with_one_matrix(gated_answer) -> Message:
-    bends = (F.silu, F.gelu, torch.sigmoid, torch.tanh)
+    activations = (F.silu, F.gelu, torch.sigmoid, torch.tanh)
     return same_function(
         gated_answer,
         gated,
@@ -91,7 +91,7 @@ def gate_with_one_matrix(gated_answer) -> Message:
             case.randn("b n e"),
             case.randn("(2 m) e"),
             case.randn("e m"),
-            bends[case.random.randrange(4)],
+            activations[case.random.randrange(4)],
         ),
         mistakes=GATE_MISTAKES,
         trials=Trials(6),
@@ -129,10 +129,15 @@ TURN_MISTAKES = patches(
             *("x[..., :r], x[..., r:]", "x[..., -r:], x[..., :-r]"),
             *("[turned, rest]", "[rest, turned]"),
         ),
+        "sign-is-wrong": [("second, first]", "second, -first]"), ("-second,", "second,")],
+        "neighbours-written": ("[turned,", "[turned.unflatten(-1, (2, -1)).mT.flatten(-2),"),
+        "neighbours-read": ("x[..., :r],", "x[..., :r].unflatten(-1, (-1, 2)).mT.flatten(-2),"),
         "rest-is-lost": ("torch.cat([turned, rest], dim=-1)", "turned"),
         "exponent-without-two": (DOUBLE, "-pairs"),
         "exponent-over-all-numbers": ("/ r)", "/ x.shape[-1])"),
+        "exponent-over-pairs": ("/ r)", "/ (r // 2))"),
         "speeds-grow": (DOUBLE, "2 * pairs"),
+        "pairs-counted-from-one": ("arange(r // 2", "arange(1, r // 2 + 1"),
         "base-is-fixed": ("base **", "10_000.0 **"),
         "one-speed-for-all": (DOUBLE, "0 * pairs"),
         "positions-start-at-one": (PLACES, f"({PLACES} + 1)"),
@@ -142,15 +147,15 @@ TURN_MISTAKES = patches(
 )
 
 
-@exercise("13.3", "Turn a part of each head")
+@exercise("13.3", "Rotate part of each head")
 def turn_a_part(rotate_part_answer) -> Message:
-    def inputs(case: Case) -> tuple:
+    def inputs(case: Case) -> tuple:  # always float32, as models compute angles
         x = case.randn("b h n (d 2)")
         x = torch.cat([x, x.new_ones(1).expand(*x.shape[:-1], 2) * 0.5], dim=-1)
         r = 2 * case.random.randint(2, max(2, case["d"] - 1))
         r = min(r, x.shape[-1] - 2)
         positions = case.integers("b n", 0, 30)
-        return x, positions, r, float(case.random.choice([20, 50, 300]))
+        return x.float(), positions, r, float(case.random.choice([20, 50, 300]))
 
     return same_function(
         rotate_part_answer, rotate_part, inputs, mistakes=TURN_MISTAKES, trials=Trials(6)
@@ -231,6 +236,7 @@ def one_for_all(head: str) -> Patch:
     return ("(k, ", f"(k{head}, ", "(v, ", f"(v{head}, ", "r=self.h // self.g", "r=self.h")
 
 
+ATTENTION = "attention(q, k, v"
 SHARING_MISTAKES = patches(
     Grouped,
     {
@@ -242,6 +248,9 @@ SHARING_MISTAKES = patches(
         "mean-of-heads": one_for_all(".mean(dim=1, keepdim=True)"),
         "groups-in-reverse": ("repeat(k,", "repeat(k.flip(1),", "repeat(v,", "repeat(v.flip(1),"),
         "joined-in-other-order": ('b h n d -> b n (h d)"', 'b (g r) n d -> b n (r g d)", g=self.g'),
+        "attends-causally": (ATTENTION, f"{ATTENTION}, is_causal=True"),
+        "scores-not-divided": (ATTENTION, f"{ATTENTION}, scale=1.0"),
+        "joined-interleaved": ('b n (h d)"))', 'b n (d h)"))'),
     },
 )
 
@@ -251,12 +260,7 @@ def find_the_bug(Healthy) -> Message:
     return same_module(
         Healthy,
         Grouped,
-        lambda case: {
-            "e": case["e"],
-            "h": case["g"] * case["r"],
-            "g": case["g"],
-            "d": case["d"],
-        },
+        lambda case: {"h": case["g"] * case["r"], **{axis: case[axis] for axis in "egd"}},
         lambda case: (case.randn("b n e"),),
         mistakes=SHARING_MISTAKES,
     )
@@ -267,12 +271,12 @@ def find_the_bug(Healthy) -> Message:
 
 def long_speeds(speeds: Tensor, factor: float, low: float, high: float, trained: float) -> Tensor:
     turns = trained * speeds / (2 * math.pi)
-    share = ((turns - low) / (high - low)).clamp(0, 1)
-    return share * speeds + (1 - share) * speeds / factor
+    fraction = ((turns - low) / (high - low)).clamp(0, 1)
+    return fraction * speeds + (1 - fraction) * speeds / factor
 
 
-SHARE = "((turns - low) / (high - low)).clamp(0, 1)"
-MIX = "share * speeds + (1 - share) * speeds / factor"
+FRACTION = "((turns - low) / (high - low)).clamp(0, 1)"
+MIX = "fraction * speeds + (1 - fraction) * speeds / factor"
 SPEED_MISTAKES = patches(
     long_speeds,
     {
@@ -281,12 +285,13 @@ SPEED_MISTAKES = patches(
         "share-outside-0-and-1": (".clamp(0, 1)", ""),
         "share-not-below-0": ("clamp(0, 1)", "clamp(max=1)"),
         "share-not-above-1": ("clamp(0, 1)", "clamp(min=0)"),
-        "share-turned-around": (SHARE, f"1 - {SHARE}"),
-        "no-pairs-between": (SHARE, "(turns > low).to(turns)"),
-        "no-pairs-between-high": (SHARE, "(turns > high).to(turns)"),
+        "share-turned-around": (FRACTION, f"1 - {FRACTION}"),
+        "no-pairs-between": (FRACTION, "(turns > low).to(turns)"),
+        "no-pairs-between-high": (FRACTION, "(turns > high).to(turns)"),
         "wavelength-without-2-pi": (" / (2 * math.pi)", ""),
         "multiplied-by-factor": ("/ factor", "* factor"),
-        "wavelengths-are-mixed": (MIX, "1 / (share / speeds + (1 - share) * factor / speeds)"),
+        "ratio-inverted": ("trained * speeds / (2 * math.pi)", "2 * math.pi / (trained * speeds)"),
+        "wavelengths-are-mixed": (MIX, "speeds / (fraction + (1 - fraction) * factor)"),
         "returns-wavelengths": (MIX, f"2 * math.pi / ({MIX})"),
     },
 )
@@ -297,19 +302,13 @@ def speeds_of_llama(long_speeds_answer) -> Message:
     def inputs(case: Case) -> tuple:
         d = 4 * case["p"] + 8
         base = float(case.random.choice([100, 1000, 10_000]))
-        speeds = base ** (-torch.arange(0, d, 2, dtype=case.dtype) / d)
+        speeds = base ** (-torch.arange(0, d, 2, dtype=torch.float32) / d)
         low = case.random.choice([1.0, 1.5, 2.0])
         trained = round(2 * math.pi * low * base**0.5)  # so that there are pairs of every kind
         return speeds, case.random.choice([4.0, 8.0]), low, 3.0 * low, trained
 
-    return same_function(
-        long_speeds_answer,
-        long_speeds,
-        inputs,
-        mistakes=SPEED_MISTAKES,
-        loops="forbidden",
-        trials=Trials(6),
-    )
+    options = {"mistakes": SPEED_MISTAKES, "loops": "forbidden", "trials": Trials(6)}
+    return same_function(long_speeds_answer, long_speeds, inputs, **options)
 
 
-open_exercise("13.7", "Exchange a part yourself")
+open_exercise("13.7", "Replace a part yourself")

@@ -1387,28 +1387,28 @@ class Side(NamedTuple):
 
 def draw_modern_decoder() -> Drawing:
     alt = (
-        "Two blocks side by side, the residual stream x as a straight thick line from top to "
-        "bottom, and beside it on branches what is computed and added. GPT-2, chapter 12: "
-        "positions are added to the tokens; LayerNorm and attention, in which each of 6 heads of "
-        "queries has a head of keys of its own; LayerNorm and feed-forward; at the end a "
-        "LayerNorm, and one table serves embedding and scores. Llama and Qwen: nothing is added "
-        "to the tokens; RMSNorm and attention, in which queries and keys are turned by their "
-        "positions and 6 heads of queries share 2 heads of keys; RMSNorm and a gated "
-        "feed-forward; at the end an RMSNorm, and the scores have a table of their own."
+        "Two blocks side by side. In each, the residual stream x is a straight thick line from "
+        "top to bottom; its branches show what is computed and added. GPT-2, chapter 12: "
+        "positions are added to the tokens; LayerNorm and attention, in which each of 6 heads "
+        "of queries has its own head of keys; LayerNorm and feed-forward; at the end a "
+        "LayerNorm, and one matrix for embedding and logits. Llama and Qwen: nothing is added "
+        "to the tokens; RMSNorm and attention, in which queries and keys are rotated by their "
+        "positions and 6 heads of queries share 2 heads of keys; RMSNorm and a gated feed- "
+        "forward; at the end an RMSNorm, and a separate matrix for the logits."
     )
     d = Drawing("modern_decoder", 806, "From GPT-2 to Llama and Qwen", alt)
     d.heading(
-        "From GPT-2 to Llama and Qwen", "The stream x stays; what stands beside it is exchanged."
+        "From GPT-2 to Llama and Qwen", "The residual stream x stays; the parts are replaced."
     )
     sides = [
         Side(32, "GPT-2", "chapter 12", "tokens + positions",
              ("LayerNorm", "attention", "LayerNorm", "feed-forward"), 6,
-             ("LayerNorm", "scores: same table"),
-             ("each head of queries has keys of its own", "biases everywhere")),
+             ("LayerNorm", "logits: tied"),
+             ("each head of queries has its own keys", "biases everywhere")),
         Side(494, "Llama, Qwen", "chapter 13", "tokens",
-             ("RMSNorm", "attention, turned", "RMSNorm", "gated feed-forward"), 2,
-             ("RMSNorm", "scores: own table"),
-             ("heads of queries share heads of keys", "biases nearly nowhere")),
+             ("RMSNorm", "rotary attention", "RMSNorm", "gated feed-forward"), 2,
+             ("RMSNorm", "logits: untied"),
+             ("heads of queries share heads of keys", "almost no biases")),
     ]  # fmt: skip
     for side in sides:
         x, stream = side.x, side.x + 92

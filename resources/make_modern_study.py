@@ -1,4 +1,4 @@
-"""Exchange the parts of a GPT for today's, one at a time, and write down what each changes.
+"""Replace the parts of a GPT by today's, one at a time, and write down what each changes.
 
 Run it with `make parts`; it writes `modern_study.json`. Two small models of chapter 12 are trained,
 one for the grammar and one for digits as pixels: once as GPT-2 has it, once with each part of
@@ -7,8 +7,8 @@ parameters, the feed-forward gets or gives, so all models of a task are equally 
 one inner number in each block). Each is trained for equally many steps, and once more for equally
 long: where a part makes a step slower or faster on this machine, it gets fewer or more of them.
 
-Then a decoder with the parts of Llama learns to go on with a text that repeats itself, and reads
-texts longer than it was trained on: with its base as it was trained, and with larger ones.
+Then a decoder with the parts of Llama learns to continue a sequence that repeats a pattern, and is
+tested on longer sequences than it was trained on: with the base of its training, and larger ones.
 
 The parts were chosen before the first run, and none was left out afterwards. All learn with the
 recipe of `fit_batches`, which was chosen for the model without the parts. It takes about a quarter
@@ -43,7 +43,7 @@ PARTS = ("RMSNorm", "SwiGLU", "rotary", "grouped", "qk-norm", "untied", "no bias
 
 
 class StandingAttention(GroupedQueryAttention):
-    """Grouped queries that are not turned, for a model with a table of positions."""
+    """Grouped queries that are not rotated, for a model with a position embedding."""
 
     def forward(
         self,
@@ -61,7 +61,7 @@ class StandingAttention(GroupedQueryAttention):
 
 
 def exchange(model: LanguageModel, parts: set[str], mlp_dim: int, num_kv_heads: int) -> None:
-    """Put the named parts of chapter 13 in place of what a GPT has, in every block."""
+    """Replace the named parts of a GPT by those of chapter 13, in every block."""
     for layer in model.encoder.layers:
         embed_dim, num_heads = layer.attn.embed_dim, layer.attn.num_heads
         if "RMSNorm" in parts:
@@ -246,17 +246,17 @@ def pixels() -> Task:
 def draw_repeats(
     generator: torch.Generator, count: int, length: int, shortest: int, longest: int
 ) -> tuple[Tensor, Tensor]:
-    """Draw texts of 16 letters that repeat themselves, and where the next letter is known.
+    """Draw sequences of 16 tokens that repeat a pattern, and where the next token is known.
 
     Args:
-        count: number of texts, b.
+        count: number of sequences, b.
         length: tokens of each, n.
-        shortest: the shortest piece that is repeated.
+        shortest: the shortest pattern that is repeated.
         longest: the longest one.
 
     Shape:
         texts  (b, n + 1), integers
-        known  (b, n), bool: the piece has come back for two letters, so the one after t is known
+        known  (b, n), bool: the pattern has repeated for two tokens, so the one after t is known
     """
     size = torch.randint(shortest, longest + 1, (count, 1), generator=generator)
     piece = torch.randint(16, (count, longest), generator=generator)
@@ -270,7 +270,7 @@ def repeat_loss(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
 
 
 def repeater(seed: int) -> ModernDecoder:
-    """Train a decoder on texts of 32 letters, in which pieces of 4 to 16 repeat themselves."""
+    """Train a decoder on sequences of 32 tokens, in which patterns of 4 to 16 repeat."""
     torch.manual_seed(seed)
     model = ModernDecoder(
         vocab_size=16, embed_dim=48, num_heads=3, num_kv_heads=3, mlp_dim=96, num_layers=2
@@ -284,10 +284,10 @@ def repeater(seed: int) -> ModernDecoder:
 
 
 @torch.no_grad()
-def share_right(
+def accuracy(
     model: ModernDecoder, length: int, pieces: tuple[int, int], factor: float = 1
 ) -> float:
-    """Return how many of the known letters are right, with the base rescaled by a factor."""
+    """Return the accuracy on the known tokens, with the base rescaled by a factor."""
     texts, known = draw_repeats(torch.Generator().manual_seed(99), 100, length, *pieces)
     trained = [layer.attn.rope_theta for layer in model.layers]
     for layer, base in zip(model.layers, trained, strict=True):
@@ -301,21 +301,20 @@ def share_right(
 
 FACTORS = (1, 2, 4, 8, 16, 32, 64)
 READ = {
-    "32 letters, pieces of 4 to 16": (32, (4, 16)),
-    "128 letters, pieces of 4 to 16": (128, (4, 16)),
-    "128 letters, pieces of 40 to 60": (128, (40, 60)),
+    "32 tokens, patterns of 4 to 16": (32, (4, 16)),
+    "128 tokens, patterns of 4 to 16": (128, (4, 16)),
+    "128 tokens, patterns of 40 to 60": (128, (40, 60)),
 }
 
 
 def read_longer() -> dict[str, object]:
-    """Return the shares of right letters: one list for each text, one row for each seed."""
+    """Return the accuracies: one list for each kind of sequence, one row for each seed."""
     models = [repeater(seed) for seed in SEEDS]
     return {
         "factors": FACTORS,
-        "right": {
+        "accuracy": {
             name: [
-                [round(share_right(model, *text, factor), 4) for factor in FACTORS]
-                for model in models
+                [round(accuracy(model, *text, factor), 4) for factor in FACTORS] for model in models
             ]
             for name, text in READ.items()
         },

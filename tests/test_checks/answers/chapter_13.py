@@ -2,10 +2,10 @@
 
 from exercise_bank import Bank, code, swap
 
-GATE = "(bend(gate) * value) @ narrow.T"
+GATE = "(activation(gate) * value) @ narrow.T"
 SPEEDS = "base ** (-torch.arange(0, r, 2, dtype=x.dtype) / r)"
 SHARED = 'repeat(heads, "b g n d -> b (g r) n d", r=r)'
-MIX = "share * speeds + (1 - share) * speeds / factor"
+MIX = "fraction * speeds + (1 - fraction) * speeds / factor"
 
 
 def gated(line, *, cause=""):
@@ -40,42 +40,42 @@ BANK = {
     ),
     "13.2": Bank(
         wrong=[
-            gated("(gate * bend(value)) @ narrow.T", cause="gate-and-value-exchanged"),
-            gated("(bend(gate) * bend(value)) @ narrow.T", cause="both-are-bent"),
+            gated("(gate * activation(value)) @ narrow.T", cause="gate-and-value-exchanged"),
+            gated("(activation(gate) * activation(value)) @ narrow.T", cause="both-are-bent"),
             gated("(gate * value) @ narrow.T", cause="nothing-is-bent"),
-            gated("bend(gate * value) @ narrow.T", cause="product-is-bent"),
-            gated("(bend(gate) + value) @ narrow.T", cause="gate-is-added"),
-            gated("bend(gate) @ narrow.T", cause="value-is-missing"),
+            gated("activation(gate * value) @ narrow.T", cause="product-is-bent"),
+            gated("(activation(gate) + value) @ narrow.T", cause="gate-is-added"),
+            gated("activation(gate) @ narrow.T", cause="value-is-missing"),
             gated("value @ narrow.T", cause="gate-is-missing"),
             gated("(F.silu(gate) * value) @ narrow.T", cause="bend-is-always-silu"),
             gated("(torch.sigmoid(gate) * value) @ narrow.T", cause="bend-is-always-sigmoid"),
-            gated("(gate * bend(gate) * value) @ narrow.T", cause="gate-times-itself"),
+            gated("(gate * activation(gate) * value) @ narrow.T", cause="gate-times-itself"),
             swap(".chunk(2, dim=-1)", ".chunk(2, dim=1)", cause="raises"),
             code(
                 """
-                def gated(x, wide, narrow, bend):
+                def gated(x, wide, narrow, activation):
                     inner = x @ wide.T
-                    return (bend(inner[..., 0::2]) * inner[..., 1::2]) @ narrow.T
+                    return (activation(inner[..., 0::2]) * inner[..., 1::2]) @ narrow.T
                 """,
                 cause="rows-taken-in-turn",
             ),
-            gated("(bend(gate.detach()) * value) @ narrow.T", cause="part-of-graph-cut"),
+            gated("(activation(gate.detach()) * value) @ narrow.T", cause="part-of-graph-cut"),
         ],
         right=[
             code(
                 """
-                def gated(x, wide, narrow, bend):
+                def gated(x, wide, narrow, activation):
                     m = wide.shape[0] // 2
                     gate, value = F.linear(x, wide[:m]), F.linear(x, wide[m:])
-                    return F.linear(value * bend(gate), narrow)
+                    return F.linear(value * activation(gate), narrow)
                 """
             ),
             code(
                 """
-                def gated(x, wide, narrow, bend):
+                def gated(x, wide, narrow, activation):
                     inner = torch.einsum("bne,ke->bnk", x, wide)
                     gate, value = inner.split(narrow.shape[1], dim=-1)
-                    return torch.einsum("bnm,em->bne", bend(gate) * value, narrow)
+                    return torch.einsum("bnm,em->bne", activation(gate) * value, narrow)
                 """
             ),
         ],
@@ -128,7 +128,25 @@ BANK = {
                 """,
                 cause="turns-whole-head",
             ),
-            swap("torch.cat([*turned, rest]", "torch.cat(turned", cause="rest-is-lost"),
+            swap("torch.cat([*rotated, rest]", "torch.cat(rotated", cause="rest-is-lost"),
+            swap(
+                "torch.cat([*rotated, rest]",
+                "torch.cat([torch.stack(rotated, dim=-1).flatten(-2), rest]",
+                cause="neighbours-written",
+            ),
+            swap(
+                "x[..., : r // 2], x[..., r // 2 : r], x[..., r:]",
+                "x[..., 0:r:2], x[..., 1:r:2], x[..., r:]",
+                cause="neighbours-read",
+            ),
+            swap(
+                "first * angles.sin() + second * angles.cos()",
+                "second * angles.cos() - first * angles.sin()",
+                cause="sign-is-wrong",
+            ),
+            swap("cos() - second", "cos() + second", cause="sign-is-wrong"),
+            swap(SPEEDS, SPEEDS.replace("/ r)", "/ (r // 2))"), cause="exponent-over-pairs"),
+            swap(SPEEDS, SPEEDS.replace("0, r, 2", "2, r + 1, 2"), cause="pairs-counted-from-one"),
             swap(
                 SPEEDS, SPEEDS.replace("/ r)", "/ x.shape[-1])"), cause="exponent-over-all-numbers"
             ),
@@ -178,11 +196,22 @@ BANK = {
                     return torch.cat([arrows.real, arrows.imag, x[..., r:]], dim=-1)
                 """
             ),
+            code(
+                """
+                def rotate_part(x, positions, r, base):
+                    inverse = 1.0 / (base ** (torch.arange(0, r, 2, dtype=torch.int64).float() / r))
+                    angles = (inverse[None, :, None] @ positions[:, None, :].float()).mT
+                    angles = torch.cat((angles, angles), dim=-1)[:, None]
+                    part, rest = x[..., :r], x[..., r:]
+                    other = torch.cat((-part[..., r // 2 :], part[..., : r // 2]), dim=-1)
+                    part = part * angles.cos().to(x.dtype) + other * angles.sin().to(x.dtype)
+                    return torch.cat((part, rest), dim=-1)
+                """
+            ),
         ],
         equivalent={
             "speeds = base ** (-torch.arange(0, r, 2, dtype=x.dtype) / r) => "
-            "speeds = base ** (-torch.arange(0, r, 2) / r)": "the check judges it in double "
-            "precision",
+            "speeds = base ** (-torch.arange(0, r, 2) / r)": "float32 is what the check uses",
         },
     ),
     "13.4": Bank(
@@ -286,10 +315,14 @@ BANK = {
                 "k, v = k.repeat(1, r, 1, 1), v.repeat_interleave(r, dim=1)",
                 cause="keys-tiled",
             ),
-            swap('"b h n d -> b n (h d)"))', '"b h n d -> b n (d h)"))', cause="values-differ"),
+            swap('b n (h d)"))', 'b n (d h)"))', cause="joined-interleaved"),
+            swap(
+                "attention(q, k, v", "attention(q, k, v, is_causal=True", cause="attends-causally"
+            ),
+            swap("attention(q, k, v", "attention(q, k, v, scale=1.0", cause="scores-not-divided"),
             code(
                 """
-                class Healthy(Sick):
+                class Healthy(Buggy):
                     def forward(self, x):
                         q = rearrange(self.q_proj(x), "b n (h d) -> b h n d", h=self.h)
                         k = rearrange(self.k_proj(x), "b n (g d) -> b g n d", g=self.g)
@@ -305,7 +338,7 @@ BANK = {
             shared("heads.repeat_interleave(r, dim=1)"),
             code(
                 """
-                class Healthy(Sick):
+                class Healthy(Buggy):
                     def forward(self, x):
                         q = rearrange(self.q_proj(x), "b n (h d) -> b h n d", h=self.h)
                         k = rearrange(self.k_proj(x), "b n (g d) -> b g n d", g=self.g)
@@ -316,7 +349,7 @@ BANK = {
             ),
             code(
                 """
-                class Healthy(Sick):
+                class Healthy(Buggy):
                     def forward(self, x):
                         r = self.h // self.g
                         q = rearrange(self.q_proj(x), "b n (g r d) -> b g r n d", g=self.g, r=r)
@@ -332,14 +365,18 @@ BANK = {
         wrong=[
             swap(MIX, "speeds / factor", cause="all-pairs-slower"),
             swap(MIX, "speeds * 1", cause="no-pair-slower"),
-            swap("    share = share.clamp(0, 1)\n", "", cause="share-outside-0-and-1"),
-            swap("share.clamp(0, 1)", "share.clamp(max=1)", cause="share-not-below-0"),
-            swap("share.clamp(0, 1)", "share.clamp(min=0)", cause="share-not-above-1"),
+            swap("    fraction = fraction.clamp(0, 1)\n", "", cause="share-outside-0-and-1"),
+            swap("fraction.clamp(0, 1)", "fraction.clamp(max=1)", cause="share-not-below-0"),
+            swap("fraction.clamp(0, 1)", "fraction.clamp(min=0)", cause="share-not-above-1"),
             swap(
-                MIX, "(1 - share) * speeds + share * speeds / factor", cause="share-turned-around"
+                MIX,
+                "(1 - fraction) * speeds + fraction * speeds / factor",
+                cause="share-turned-around",
             ),
-            swap("share.clamp(0, 1)", "(share > 0).to(speeds)", cause="no-pairs-between"),
-            swap("share.clamp(0, 1)", "(share >= 1).to(speeds)", cause="no-pairs-between-high"),
+            swap("fraction.clamp(0, 1)", "(fraction > 0).to(speeds)", cause="no-pairs-between"),
+            swap(
+                "fraction.clamp(0, 1)", "(fraction >= 1).to(speeds)", cause="no-pairs-between-high"
+            ),
             swap("2 * math.pi / speeds", "1 / speeds", cause="wavelength-without-2-pi"),
             swap("2 * math.pi / speeds", "2 * math.pi * speeds", cause="no-pair-slower"),
             swap(
@@ -348,10 +385,11 @@ BANK = {
                 cause="share-turned-around",
             ),
             swap("speeds / factor", "speeds * factor", cause="multiplied-by-factor"),
+            swap("trained / wavelengths", "wavelengths / trained", cause="ratio-inverted"),
             swap(MIX, "2 * math.pi / (" + MIX + ")", cause="returns-wavelengths"),
             swap(
                 MIX,
-                "2 * math.pi / (share * wavelengths + (1 - share) * wavelengths * factor)",
+                "2 * math.pi / (fraction * wavelengths + (1 - fraction) * wavelengths * factor)",
                 cause="wavelengths-are-mixed",
             ),
             code(
@@ -359,9 +397,9 @@ BANK = {
                 def long_speeds(speeds, factor, low, high, trained):
                     result = []
                     for speed in speeds:
-                        share = (trained * speed / (2 * math.pi) - low) / (high - low)
-                        share = share.clamp(0, 1)
-                        result.append(share * speed + (1 - share) * speed / factor)
+                        fraction = (trained * speed / (2 * math.pi) - low) / (high - low)
+                        fraction = fraction.clamp(0, 1)
+                        result.append(fraction * speed + (1 - fraction) * speed / factor)
                     return torch.stack(result)
                 """,
                 cause="loops-and-may-not",
@@ -372,8 +410,8 @@ BANK = {
                 """
                 def long_speeds(speeds, factor, low, high, trained):
                     waves = 2 * math.pi / speeds
-                    share = (trained / waves - low) / (high - low)
-                    mixed = share * speeds + (1 - share) * speeds / factor
+                    fraction = (trained / waves - low) / (high - low)
+                    mixed = fraction * speeds + (1 - fraction) * speeds / factor
                     slow = torch.where(waves > trained / low, speeds / factor, mixed)
                     return torch.where(waves < trained / high, speeds, slow)
                 """
@@ -382,8 +420,21 @@ BANK = {
                 """
                 def long_speeds(speeds, factor, low, high, trained):
                     turns = trained * speeds / (2 * math.pi)
-                    share = ((turns - low) / (high - low)).clamp(min=0.0).clamp(max=1.0)
-                    return torch.lerp(speeds / factor, speeds, share)
+                    fraction = ((turns - low) / (high - low)).clamp(min=0.0).clamp(max=1.0)
+                    return torch.lerp(speeds / factor, speeds, fraction)
+                """
+            ),
+            code(
+                """
+                def long_speeds(speeds, factor, low, high, trained):
+                    turns = trained * speeds / (2 * math.pi)
+                    fast, slow = turns > high, turns < low
+                    between = ~fast & ~slow
+                    new = torch.zeros(len(speeds))
+                    new[fast], new[slow] = speeds[fast], speeds[slow] / factor
+                    kept = (turns[between] - low) / (high - low)
+                    new[between] = speeds[between] * (kept + (1 - kept) / factor)
+                    return new
                 """
             ),
         ],
