@@ -24,8 +24,8 @@ def which_shape(new_keys_shape, all_keys_shape, scores_shape, cache_bytes) -> Me
     written(new_keys_shape, all_keys_shape, scores_shape, cache_bytes)
     layer, cache = GroupedQueryAttention(96, 12, 4, head_dim=8), KeyValueCache()
     for start, n in ((0, 32), (32, 1)):
-        tokens, places = torch.zeros(5, n, 96), torch.arange(start, start + n)
-        layer(tokens, positions=places, cache=cache)
+        tokens, positions = torch.zeros(5, n, 96), torch.arange(start, start + n)
+        layer(tokens, positions=positions, cache=cache)
     new = rearrange(layer.k_proj(tokens), "b n (g d) -> b g n d", g=4)
     queries = rearrange(layer.q_proj(tokens), "b n (h d) -> b h n d", h=12)
     keys, _ = cache.update(layer, new[:, :, :0], new[:, :, :0])
@@ -79,6 +79,7 @@ JOIN_MISTAKES = patches(
         "factors-exchanged": ("one, two =", "two, one ="),
         "factors-without-exp": (".exp()", ""),
         "relative-to-nothing": (" - top)", ")"),
+        "divided-after-exp": (FACTORS, "top_1.exp() / top.exp(), top_2.exp() / top.exp()"),
         "mixed-is-divided": ("total, mixed", "total, mixed / total"),
         "halves-are-divided": (
             *("mixed_1 *", "mixed_1 / total_1 *"),
@@ -98,21 +99,16 @@ def join_two_halves(join) -> Message:
     def inputs(case: Case) -> tuple:
         halves = []
         for letter in ("j", "l"):
-            scores = 3 * einsum(
-                case.randn("b h i d"), case.randn(f"b h {letter} d"), "b h i d, b h j d -> b h i j"
-            )
+            queries, keys = case.randn("b h i d"), case.randn(f"b h {letter} d")
+            scores = 3 * queries @ keys.mT
+            scores[:, :, 0] += 1000  # exp(1000) overflows
             top = scores.amax(dim=-1, keepdim=True)
             weights = (scores - top).exp()
-            halves += [
-                top,
-                weights.sum(dim=-1, keepdim=True),
-                weights @ case.randn(f"b h {letter} d"),
-            ]
+            values = weights @ case.randn(f"b h {letter} d")
+            halves += [top, weights.sum(dim=-1, keepdim=True), values]
         return tuple(halves)
 
-    return same_function(
-        join, joined, inputs, mistakes=JOIN_MISTAKES, loops="forbidden", gradients=False
-    )
+    return same_function(join, joined, inputs, mistakes=JOIN_MISTAKES, gradients=False)
 
 
 # ------------------------------------------------------------------------------------ tiles
@@ -130,14 +126,14 @@ def attended(q: Tensor, k: Tensor, v: Tensor, size: int) -> Tensor:
 def tiled(q: Tensor, k: Tensor, v: Tensor, size: int) -> Tensor:
     """Attend tile by tile, up to the last tile that a block of queries attends to."""
     parts, j = [], k.shape[2]
-    places = j - q.shape[2] + torch.arange(q.shape[2])
-    for rows, place in zip(q.split(size, dim=2), places.split(size), strict=True):
+    positions = j - q.shape[2] + torch.arange(q.shape[2])
+    for rows, position in zip(q.split(size, dim=2), positions.split(size), strict=True):
         top = rows.new_full((*rows.shape[:3], 1), -torch.inf)
         total, mixed = torch.zeros_like(top), torch.zeros_like(rows)
-        for start in range(0, int(place.max()) + 1, size):
+        for start in range(0, int(position.max()) + 1, size):
             part = slice(start, start + size)
             scores = rows @ k[:, :, part].mT / rows.shape[3] ** 0.5
-            future = torch.arange(j)[part] > place[:, None]
+            future = torch.arange(j)[part] > position[:, None]
             scores = scores.masked_fill(future, -torch.inf)
             higher = torch.maximum(top, scores.amax(dim=-1, keepdim=True))
             shrink, weights = (top - higher).exp(), (scores - higher).exp()
@@ -148,11 +144,13 @@ def tiled(q: Tensor, k: Tensor, v: Tensor, size: int) -> Tensor:
     return torch.cat(parts, dim=2)
 
 
+ALL_TILES = ("(0, int(position.max()) + 1, size)", "(0, j, size)")
 TILE_MISTAKES = patches(
     attended,
     {
         "corner-at-top-left": ("j - i + ", ""),
         "no-causal-mask": (".masked_fill(future, -torch.inf)", ""),
+        "future-scores-zero": ("-torch.inf)", "0.0)"),
         "not-its-own-key": (
             *("j - i +", "j - i - 1 +"),
             *("softmax(dim=-1)", "softmax(dim=-1).nan_to_num()"),
@@ -170,7 +168,10 @@ TILE_MISTAKES = patches(
     tiled,
     {
         "no-causal-mask-in-tiles": (".masked_fill(future, -torch.inf)", ""),
-        "sees-one-key-too-many-in-tiles": ("> place[:, None]", "> place[:, None] + 1"),
+        "future-scores-zero-in-tiles": ("future, -torch.inf", "future, 0.0"),
+        "sees-one-key-too-many-in-tiles": ("> position[:, None]", "> position[:, None] + 1"),
+        "keys-counted-in-tile": (*ALL_TILES, "(j)[part]", "(scores.shape[3])"),
+        "queries-counted-in-tile": (*ALL_TILES, "> position[", "> positions[: len(position)]["),
         "tiles-mixed-not-shrunk": ("mixed * shrink", "mixed"),
         "tiles-total-not-shrunk": ("total * shrink", "total"),
         "tiles-not-divided": ("mixed / total", "mixed"),
@@ -181,8 +182,8 @@ TILE_MISTAKES = patches(
 TILED_D = 3  # the head dimension in the traced call: every table is wider
 
 
-@exercise("16.3", "Tiles that look back")
-def tiles_that_look_back(attend_back) -> Message:
+@exercise("16.3", "Causal tiles")
+def causal_tiles(attend_back) -> Message:
     def inputs(case: Case) -> tuple:
         q, k, v = case.randn("b h i d"), case.randn("b h (i 2) d"), case.randn("b h (i 2) d")
         extra = case.random.randrange(0, case["i"] + 1)
@@ -203,15 +204,15 @@ def tiles_that_look_back(attend_back) -> Message:
 # ---------------------------------------------------------------------------- integers
 
 
-def whole(x: Tensor, weight: Tensor) -> Tensor:
+def quantized(x: Tensor, weight: Tensor) -> Tensor:
     x_scale = x.abs().amax(dim=-1, keepdim=True) / 127
     scale = weight.abs().amax(dim=-1, keepdim=True) / 127
-    whole_x, whole_weight = (x / x_scale).round(), (weight / scale).round()
-    return whole_x @ whole_weight.mT * x_scale * scale.mT
+    int_x, int_weight = (x / x_scale).round(), (weight / scale).round()
+    return int_x @ int_weight.mT * x_scale * scale.mT
 
 
-WHOLE_MISTAKES = patches(
-    whole,
+QUANTIZED_MISTAKES = patches(
+    quantized,
     {
         "one-scale-for-all-tokens": ("x.abs().amax(dim=-1, keepdim=True)", "x.abs().max()"),
         "one-scale-for-each-text": ("x.abs().amax(dim=-1", "x.abs().amax(dim=(1, 2)"),
@@ -231,22 +232,22 @@ WHOLE_MISTAKES = patches(
         "scale-of-weight-is-missing": (" * scale.mT", ""),
         "scales-are-missing": (" * x_scale * scale.mT", ""),
         "sums-in-eight-bits": (
-            "whole_x @ whole_weight.mT",
-            "(whole_x @ whole_weight.mT).long().to(torch.int8)",
+            "int_x @ int_weight.mT",
+            "(int_x @ int_weight.mT).long().to(torch.int8)",
         ),
-        "only-weight-is-whole": ("whole_x @", "x @", " * x_scale", ""),
-        "only-x-is-whole": ("@ whole_weight", "@ weight", " * scale.mT", ""),
+        "only-weight-is-whole": ("int_x @", "x @", " * x_scale", ""),
+        "only-x-is-whole": ("@ int_weight", "@ weight", " * scale.mT", ""),
     },
 )
 
 
-@exercise("16.4", "Whole numbers times whole numbers")
-def whole_times_whole(whole_linear) -> Message:
+@exercise("16.4", "Integers times integers")
+def integers_times_integers(int8_linear) -> Message:
     return same_function(
-        whole_linear,
-        whole,
+        int8_linear,
+        quantized,
         lambda case: (case.randn("b n e"), case.randn("o e")),
-        mistakes=WHOLE_MISTAKES,
+        mistakes=QUANTIZED_MISTAKES,
         loops="forbidden",
         gradients=False,
         trials=Trials(5),
@@ -282,13 +283,7 @@ BEAM_MISTAKES = patches(
             *("return moved", "return moved + layers[1:]"),
         ),
         "nothing-follows": (PAIR, "k, v"),
-        "beams-go-to-parents": (
-            f"moved.append(({PAIR}))",
-            "new_k, new_v = k.clone(), v.clone()\n"
-            "        for row, parent in enumerate(parents):\n"
-            "            new_k[parent], new_v[parent] = k[row], v[row]\n"
-            "        moved.append((new_k, new_v))",
-        ),
+        "beams-go-to-parents": (PAIR, "k.index_copy(0, parents, k), v.index_copy(0, parents, v)"),
         "wide-keys-values-exchanged": (PAIR, "v[parents], k[parents]"),
         "heads-follow": (PAIR, "k[:, parents % k.shape[1]], v[:, parents % v.shape[1]]"),
     },
@@ -317,14 +312,18 @@ def factors(sizes: list[int]) -> Tensor:
 FACTOR_MISTAKES = {
     "division-by-processes-forgotten": lambda sizes: factors(sizes) / len(sizes),
     "shares-count-alike": lambda sizes: torch.ones(len(sizes)),
-    "factor-upside-down": lambda sizes: 1 / factors(sizes),
+    "factor-upside-down": [
+        lambda sizes: 1 / factors(sizes),
+        lambda sizes: sum(sizes) / torch.tensor(sizes),
+    ],
     "sizes-not-divided": lambda sizes: torch.tensor(sizes, dtype=torch.float32),
     "divided-by-largest-share": lambda sizes: torch.tensor(sizes) / max(sizes),
+    "divided-by-smallest-share": lambda sizes: torch.tensor(sizes) / min(sizes),
 }
 
 
-@exercise("16.6", "Unequal shares")
-def unequal_shares(factors_answer) -> Message:
+@exercise("16.6", "Unequal batches")
+def unequal_batches(factors_answer) -> Message:
     return same_function(
         factors_answer,
         factors,

@@ -113,7 +113,7 @@ def together(
     fsdp: bool,
     device: torch.device,
 ) -> nn.Module:
-    """Wrap the model for all processes; return it unchanged if there is only one."""
+    """Wrap the model for all processes; a single process gets it unchanged."""
     if dist.get_world_size() == 1:
         return model
     if not fsdp:

@@ -4,7 +4,15 @@ from exercise_bank import Bank, code, swap
 
 BYTES = "2 * 6 * 5 * 4 * 33 * 8 * 4"
 ONE, TWO = "(top_1 - top).exp()", "(top_2 - top).exp()"
-PLACES = "j - i + first + torch.arange(rows.shape[2])[:, None]"
+POSITIONS = "j - i + first + torch.arange(rows.shape[2])[:, None]"
+STATE = """        top = torch.full_like(rows[..., :1], -torch.inf)
+        total, mixed = torch.zeros_like(top), torch.zeros_like(rows)
+"""
+LOOP = """        for start in range(0, int(positions.max()) + 1, size):
+            scores = rows @ k[:, :, start : start + size].mT
+            future = start + torch.arange(scores.shape[3]) > positions
+"""
+ALL_KEYS = LOOP.replace("int(positions.max()) + 1", "j")
 FACTORS = "sizes * len(sizes) / sizes.sum()"
 PAIRS = "[(k[parents], v[parents]) for k, v in layers]"
 X_SCALE = "x.abs().amax(dim=-1, keepdim=True) / 127"
@@ -61,6 +69,11 @@ BANK = {
             swap(f"{ONE}, {TWO}", "top_1 - top, top_2 - top", cause="factors-without-exp"),
             swap(f"{ONE}, {TWO}", "top_1.exp(), top_2.exp()", cause="relative-to-nothing"),
             swap(
+                f"{ONE}, {TWO}",
+                "top_1.exp() / top.exp(), top_2.exp() / top.exp()",
+                cause="divided-after-exp",
+            ),
+            swap(
                 "mixed_1 * shrink_1 + mixed_2 * shrink_2",
                 "(mixed_1 * shrink_1 + mixed_2 * shrink_2) / total",
                 cause="mixed-is-divided",
@@ -100,9 +113,23 @@ BANK = {
                 """
                 def join(top_1, total_1, mixed_1, top_2, total_2, mixed_2):
                     top = torch.where(top_1 > top_2, top_1, top_2)
-                    whole = torch.logaddexp(top_1 + total_1.log(), top_2 + total_2.log())
+                    total = torch.logaddexp(top_1 + total_1.log(), top_2 + total_2.log())
                     mixed = mixed_1 * (top_1 - top).exp() + mixed_2 * (top_2 - top).exp()
-                    return top, (whole - top).exp(), mixed
+                    return top, (total - top).exp(), mixed
+                """
+            ),
+            code(
+                """
+                def join(top_1, total_1, mixed_1, top_2, total_2, mixed_2):
+                    top = torch.full_like(top_1, -torch.inf)
+                    total, mixed = torch.zeros_like(total_1), torch.zeros_like(mixed_1)
+                    for i in range(top.shape[2]):  # one query at a time
+                        one, two = top_1[:, :, i], top_2[:, :, i]
+                        top[:, :, i] = torch.maximum(one, two)
+                        one, two = (one - top[:, :, i]).exp(), (two - top[:, :, i]).exp()
+                        total[:, :, i] = total_1[:, :, i] * one + total_2[:, :, i] * two
+                        mixed[:, :, i] = mixed_1[:, :, i] * one + mixed_2[:, :, i] * two
+                    return top, total, mixed
                 """
             ),
         ],
@@ -114,12 +141,28 @@ BANK = {
     "16.3": Bank(
         wrong=[
             swap(
-                PLACES, "first + torch.arange(rows.shape[2])[:, None]", cause="corner-at-top-left"
+                POSITIONS,
+                "first + torch.arange(rows.shape[2])[:, None]",
+                cause="corner-at-top-left",
             ),
             swap(
                 "scores.masked_fill(future, -torch.inf)",
                 "scores + 0",
                 cause="no-causal-mask-in-tiles",
+            ),
+            swap(
+                "scores.masked_fill(future, -torch.inf)",
+                "scores.masked_fill(future, 0.0)",
+                cause="future-scores-zero-in-tiles",
+            ),
+            code(
+                """
+                def attend_back(q, k, v, size):
+                    scores = q @ k.mT / q.shape[3] ** 0.5
+                    past = torch.ones_like(scores).tril(k.shape[2] - q.shape[2])
+                    return (scores * past).softmax(dim=-1) @ v
+                """,
+                cause="future-scores-zero",
             ),
             code(
                 """
@@ -141,13 +184,19 @@ BANK = {
                 """,
                 cause="no-causal-mask",
             ),
-            swap("> places", "> places + 1", cause="sees-one-key-too-many-in-tiles"),
+            swap("> positions", "> positions + 1", cause="sees-one-key-too-many-in-tiles"),
             swap(
                 "rows = q[:, :, first : first + size] / d**0.5",
                 "rows = q[:, :, first : first + size]",
                 cause="tiles-scores-not-divided",
             ),
             swap("/ d**0.5", "/ d", cause="scores-divided-twice"),
+            swap(LOOP, ALL_KEYS.replace("start + torch", "torch"), cause="keys-counted-in-tile"),
+            swap(
+                f"{POSITIONS}\n{STATE}{LOOP}",
+                f"{POSITIONS.replace('first + ', '')}\n{STATE}{ALL_KEYS}",
+                cause="queries-counted-in-tile",
+            ),
             swap("mixed = mixed * shrink + ", "mixed = mixed + ", cause="tiles-mixed-not-shrunk"),
             swap("total = total * shrink + ", "total = total + ", cause="tiles-total-not-shrunk"),
             swap("mixed / total", "mixed", cause="tiles-not-divided"),
@@ -174,8 +223,8 @@ BANK = {
                     for first in range(0, i, size):
                         rows = q[:, :, first : first + size]
                         scores = rows @ k.mT / q.shape[3] ** 0.5
-                        places = j - i + first + torch.arange(rows.shape[2])[:, None]
-                        scores = scores.masked_fill(torch.arange(j) > places, -torch.inf)
+                        positions = j - i + first + torch.arange(rows.shape[2])[:, None]
+                        scores = scores.masked_fill(torch.arange(j) > positions, -torch.inf)
                         parts.append(scores.softmax(dim=-1) @ v)
                     return torch.cat(parts, dim=2)
                 """,
@@ -237,8 +286,8 @@ BANK = {
             "torch.zeros_like(top), (rows)": "the first tile multiplies it by exp(-inf)",
             "higher = torch.maximum(top, scores.amax(dim=-1, keepdim=True)) => higher = "
             "torch.maximum(scores.amax(dim=-1, keepdim=True), top)": "in another order",
-            "for start in range(0, int(places.max()) + 1, size): => for start in range(0, "
-            "(places.max()) + 1, size):": "range takes a tensor of one whole number",
+            "for start in range(0, int(positions.max()) + 1, size): => for start in range(0, "
+            "(positions.max()) + 1, size):": "range takes a tensor of one integer",
             "higher = torch.maximum(top, scores.amax(dim=-1, keepdim=True)) => higher = "
             "torch.maximum(top, scores.amax(keepdim=True))": "any number will do that is not "
             "smaller than the largest score",
@@ -254,7 +303,7 @@ BANK = {
             ),
             code(
                 """
-                def whole_linear(x, weight):
+                def int8_linear(x, weight):
                     columns = x.abs().amax(dim=1, keepdim=True) / 127
                     rows = weight.abs().amax(dim=1, keepdim=True) / 127
                     x, weight = (x / columns).round() * columns, (weight / rows).round() * rows
@@ -265,7 +314,7 @@ BANK = {
             swap(SCALE, "weight.abs().max()[None, None] / 127", cause="one-scale-for-all-rows"),
             code(
                 """
-                def whole_linear(x, weight):
+                def int8_linear(x, weight):
                     x_scale = x.amax(dim=-1, keepdim=True) / 127
                     scale = weight.amax(dim=-1, keepdim=True) / 127
                     return (x / x_scale).round() @ (weight / scale).round().T * x_scale * scale.T
@@ -274,7 +323,7 @@ BANK = {
             ),
             code(
                 """
-                def whole_linear(x, weight):
+                def int8_linear(x, weight):
                     return x @ weight.T
                 """,
                 cause="not-rounded",
@@ -291,13 +340,13 @@ BANK = {
                 cause="scales-are-missing",
             ),
             swap(
-                'torch.einsum("bne,oe->bno", whole_x, whole)',
-                "(whole_x @ whole.T).to(torch.int8)",
+                'torch.einsum("bne,oe->bno", int_x, int_weight)',
+                "(int_x @ int_weight.T).to(torch.int8)",
                 cause="sums-in-eight-bits",
             ),
             code(
                 """
-                def whole_linear(x, weight):
+                def int8_linear(x, weight):
                     scale = weight.abs().amax(dim=1, keepdim=True) / 127
                     return x @ ((weight / scale).round() * scale).T
                 """,
@@ -305,7 +354,7 @@ BANK = {
             ),
             code(
                 """
-                def whole_linear(x, weight):
+                def int8_linear(x, weight):
                     scale = x.abs().amax(dim=-1, keepdim=True) / 127
                     return (x / scale).round() * scale @ weight.T
                 """,
@@ -315,23 +364,23 @@ BANK = {
         right=[
             code(
                 """
-                def whole_linear(x, weight):
-                    def whole(numbers):
+                def int8_linear(x, weight):
+                    def quantize(numbers):
                         scale = numbers.abs().max(dim=-1, keepdim=True).values / 127
                         return (numbers / scale).round(), scale
 
-                    (x, x_scale), (weight, scale) = whole(x), whole(weight)
+                    (x, x_scale), (weight, scale) = quantize(x), quantize(weight)
                     return x @ weight.T * x_scale * scale.T
                 """
             ),
             code(
                 """
-                def whole_linear(x, weight):
+                def int8_linear(x, weight):
                     x_scale = x.abs().amax(dim=-1, keepdim=True) / 127
                     scale = weight.abs().amax(dim=-1) / 127
-                    whole_x = (x / x_scale).round().long()
-                    whole = (weight / scale[:, None]).round().long()
-                    return torch.matmul(whole_x, whole.T) * (x_scale * scale)
+                    int_x = (x / x_scale).round().long()
+                    int_weight = (weight / scale[:, None]).round().long()
+                    return torch.matmul(int_x, int_weight.T) * (x_scale * scale)
                 """
             ),
         ],
@@ -344,7 +393,7 @@ BANK = {
     ),
     "16.5": Bank(
         wrong=[
-            swap(PAIRS, "sick_follow(layers, parents)", cause="rows-overwritten"),
+            swap(PAIRS, "buggy_follow(layers, parents)", cause="rows-overwritten"),
             swap(PAIRS, "[(k[parents], v.clone()) for k, v in layers]", cause="values-stay"),
             swap(PAIRS, "[(k.clone(), v[parents]) for k, v in layers]", cause="keys-stay"),
             swap(
@@ -400,6 +449,7 @@ BANK = {
                     return followed
                 """
             ),
+            swap(PAIRS, f"tuple({PAIRS})"),
         ],
     ),
     "16.6": Bank(
@@ -407,8 +457,10 @@ BANK = {
             swap(FACTORS, "sizes / sizes.sum()", cause="division-by-processes-forgotten"),
             swap(FACTORS, "torch.ones(len(sizes))", cause="shares-count-alike"),
             swap(FACTORS, "sizes.sum() / (sizes * len(sizes))", cause="factor-upside-down"),
+            swap(FACTORS, "sizes.sum() / sizes", cause="factor-upside-down"),
             swap(FACTORS, "sizes", cause="sizes-not-divided"),
             swap(FACTORS, "sizes / sizes.max()", cause="divided-by-largest-share"),
+            swap(FACTORS, "sizes / sizes.min()", cause="divided-by-smallest-share"),
         ],
         right=[
             swap(FACTORS, "sizes / sizes.mean()"),
@@ -416,7 +468,7 @@ BANK = {
         ],
         equivalent={
             "sizes = torch.tensor(sizes, dtype=torch.float32) => sizes = torch.tensor(sizes)": ""
-            "the division makes float32 of whole numbers",
+            "the division makes float32 of integers",
         },
     ),
 }
