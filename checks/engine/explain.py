@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from typing import Any
 
 import torch
@@ -130,20 +131,21 @@ def by_return(failure: Failure) -> Message | None:
 def by_influence(failure: Failure) -> Message | None:
     """Name an argument whose values do not affect the result, but should."""
     number = DISCRETE_CASES if failure.discrete else 1
-    one, *others = (failure.inputs(Case(0, values=100 + n)) for n in range(number + 1))
+    one, *others = (failure.inputs(Case(0, values=100 + n)) for n in range(DISCRETE_CASES + 1))
     if any(t.isnan().any() for t in tensors((result(failure.answer, one),))):
         return None
 
-    def changed(function: Callable, *places: int) -> int:
-        """Count the inputs that change the result when only these arguments are changed."""
+    def changes(function: Callable, *places: int) -> Iterator[bool]:
+        """Yield for each other input whether only these arguments of it change the result."""
         first = result(function, one)
-        mixed = (tuple((o if p in places else one)[p] for p in range(len(one))) for o in others)
-        return sum(difference(first, result(function, args)) is not None for args in mixed)
+        for other in others:
+            args = tuple((other if p in places else one)[p] for p in range(len(one)))
+            yield difference(first, result(function, args)) is not None
 
     def ignores(*places: int) -> bool:
-        return 3 * changed(failure.reference, *places) >= number and not changed(
-            failure.answer, *places
-        )
+        # The answer may return few values, such as an argmax: it gets all inputs.
+        wanted = sum(islice(changes(failure.reference, *places), number))
+        return 3 * wanted >= number and not any(changes(failure.answer, *places))
 
     every = range(len(one))
     if ignores(*every):
