@@ -9,11 +9,11 @@ def parts(line, cause=""):
 
 def wide(*lines, cause=""):
     body = "".join(f"    {line}\n" for line in lines)
-    return code("def spread(weights):\n" + body, cause=cause)
+    return code("def head_entropy(weights):\n" + body, cause=cause)
 
 
 def follow(step, cause="", after="return path"):
-    """A rollout whose step from layer to layer is another one."""
+    """A rollout with a different step from layer to layer."""
     return code(
         f"""
         def max_rollout(maps):
@@ -33,17 +33,17 @@ def without(*lines, cause=""):
     return code("def attend_without(layer, x, head):\n" + body, cause=cause)
 
 
-def silenced(change, cause=""):
-    """The hook of the solution with another line in it."""
+def ablated(change, cause=""):
+    """The hook of the solution with a different line in it."""
     return code(
         f"""
         def attend_without(layer, x, head):
-            def silence(_layer, inputs):
+            def ablate(_layer, inputs):
                 parts = rearrange(inputs[0], "b n (h d) -> b n h d", h=layer.num_heads).clone()
                 {change}
                 return (rearrange(parts, "b n h d -> b n (h d)"),)
 
-            hook = layer.out_proj.register_forward_pre_hook(silence)
+            hook = layer.out_proj.register_forward_pre_hook(ablate)
             result = layer(x)
             hook.remove()
             return result
@@ -61,7 +61,7 @@ ROWS = "row = -torch.special.xlogy(weights, weights).sum(dim=-1) / math.log(2)"
 GAINS = "each = torch.stack([w * g for w, g in zip(maps, gradients)])"
 
 PARTS = 'parts = rearrange(inputs[0], "b n (h d) -> b n h d", h=layer.num_heads).clone()'
-BROUGHT = "nobody else reads what the heads bring"
+OWN = "no other module reads the output of the heads"
 
 BANK = {
     "14.1": Bank(
@@ -108,6 +108,8 @@ BANK = {
             parts(
                 "return k[:, :, i] * k[:, :, j] / q.shape[-1] ** 0.5", cause="parts-of-key-with-key"
             ),
+            swap("k[:, :, j]", "k[:, :, i]", cause="parts-key-of-i"),
+            swap("q[:, :, i]", "q[:, :, j]", cause="parts-query-of-j"),
             parts(
                 "return (q[:, :, i] * k[:, :, j] / q.shape[-1] ** 0.5).softmax(dim=-1)",
                 cause="parts-softmax",
@@ -134,6 +136,10 @@ BANK = {
                 "return -(weights * weights.log2()).sum(dim=-1).mean(dim=(0, 2))",
                 cause="spread-zeros-not-safe",
             ),
+            wide(
+                "return -(weights * weights.log2()).sum(dim=-1).nan_to_num().mean(dim=(0, 2))",
+                cause="spread-rows-lost",
+            ),
             swap("log2()", "log()", cause="given-in-nats"),
             swap("return -(", "return (", cause="sign-missing"),
             swap("mean(dim=(0, 2))", "mean()", cause="spread-one-number"),
@@ -159,6 +165,12 @@ BANK = {
         ],
         right=[
             wide(ROWS, "return row.mean(dim=2).mean(dim=0)"),
+            wide(
+                "total = torch.zeros(weights.shape[1])",
+                "for each in weights:",
+                "    total += -(each * each.log2()).nan_to_num().sum(dim=-1).mean(dim=-1)",
+                "return total / len(weights)",
+            ),
             wide(
                 "logs = torch.where(weights > 0, weights, 1.0).log2()",
                 'return -torch.einsum("bhij,bhij->h", weights, logs) / weights[:, 0, :, 0].numel()',
@@ -249,23 +261,29 @@ BANK = {
                 'return rearrange(parts, "b n h d -> b n (h d)")',
                 cause="head-after-the-projection",
             ),
-            silenced(
+            ablated(
                 "inputs[0][..., head :: layer.num_heads] = 0; parts = 1 * rearrange("
                 'inputs[0], "b n (h d) -> b n h d", h=layer.num_heads)',
                 cause="head-interleaved",
             ),
             without("return layer(x)", cause="head-nothing-gone"),
-            silenced("parts[:, :, (head + 1) % layer.num_heads] = 0", cause="head-next-one-gone"),
-            silenced("parts[:, :, -1 - head] = 0", cause="head-counted-from-the-end"),
-            silenced(
+            without(
+                "from utils.seeing import ablate_heads",
+                "with ablate_heads(layer, [(0, head)]):",
+                "    return layer(x)",
+                cause="calls-shortcut ablate_heads",
+            ),
+            ablated("parts[:, :, (head + 1) % layer.num_heads] = 0", cause="head-next-one-gone"),
+            ablated("parts[:, :, -1 - head] = 0", cause="head-counted-from-the-end"),
+            ablated(
                 "parts[:, :, head] = parts[:, :, head].mean(dim=1, keepdim=True)",
                 cause="head-averaged",
             ),
-            silenced(
+            ablated(
                 "parts = parts * (torch.arange(layer.num_heads) == head)[:, None]",
                 cause="head-alone-is-left",
             ),
-            silenced(
+            ablated(
                 "parts[:, :, head] = 0; parts = parts * layer.num_heads / (layer.num_heads - 1)",
                 cause="head-others-scaled-up",
             ),
@@ -275,7 +293,7 @@ BANK = {
             ),
         ],
         right=[
-            silenced("parts = parts * (torch.arange(layer.num_heads) != head)[:, None]"),
+            ablated("parts = parts * (torch.arange(layer.num_heads) != head)[:, None]"),
             without(
                 "h = layer.num_heads",
                 'q, k, v = (rearrange(part(x), "b n (h d) -> b h n d", h=h)',
@@ -288,7 +306,7 @@ BANK = {
         ],
         equivalent={
             PARTS + " => "
-            "parts = (rearrange(inputs[0], 'b n (h d) -> b n h d', h=layer.num_heads))": BROUGHT,
+            "parts = (rearrange(inputs[0], 'b n (h d) -> b n h d', h=layer.num_heads))": OWN,
             PARTS + " => " + PARTS.replace("inputs[0]", "inputs[-1]"): "there is one input",
         },
     ),
