@@ -60,7 +60,7 @@ PARTS_MISTAKES = patches(
         "parts-not-divided": (" / root", ""),
         "parts-divided-by-d": ("math.sqrt(q.shape[-1])", "q.shape[-1]"),
         "parts-divided-by-whole-width": ("q.shape[-1]", "q.shape[-1] * q.shape[1]"),
-        "parts-divided-by-tokens": ("shape[-1]", "shape[-2]"),
+        "parts-divided-by-tokens": [("shape[-1]", "shape[-2]"), ("q.shape[-1]", "k.shape[-2]")],
         "parts-summed": (PRODUCT, f"({PRODUCT}).sum(dim=-1)"),
         "parts-summed-with-axis": (PRODUCT, f"({PRODUCT}).sum(dim=-1, keepdim=True)"),
         "parts-sides-exchanged": (PRODUCT, "q[..., j, :] * k[..., i, :]"),
@@ -112,6 +112,7 @@ ENTROPY_MISTAKES = patches(
         "spread-heads-and-texts-averaged": ("(0, 2)", "(0, 1)"),
         "spread-summed-over-rows": ("mean(dim=(0, 2))", "sum(dim=2).mean(dim=0)"),
         "spread-summed": ("mean(", "sum("),
+        "importance-summed-over-texts": ("mean(dim=(0, 2))", "mean(dim=2).sum(dim=0)"),
         "each-text-has-a-number": ("(0, 2)", "2"),
         "spread-mean-over-keys": ("sum(", "mean("),
         "spread-as-a-count": ("return ", "return 2 ** "),
@@ -153,6 +154,7 @@ ROLLOUT_MISTAKES = patches(
         "rollout-columns-divided": ("sum(dim=-1,", "sum(dim=-2,"),
         "rollout-keepdim-missing": ("sum(dim=-1, keepdim=True)", "sum(dim=-1)[:, None, :]"),
         "rollout-backwards": ("step @ path", "path @ step"),
+        "rollout-first-layer-bare": ("= own", "= maps[0].amax(dim=1)", "in maps", "in maps[1:]"),
         "rollout-last-layer-only": ("in maps", "in maps[-1:]"),
         "rollout-first-layer-only": ("in maps", "in maps[:1]"),
         "rollout-layers-averaged": ("path = own", "path = 0", "step @", "step / len(maps) +"),
@@ -189,11 +191,16 @@ def attend_without(layer: MultiHeadAttention, x: Tensor, head: int) -> Tensor:
 
 GONE, RESULT, H = "mixed[:, :, head] = 0", "layer.out_proj(mixed.flatten(2))", "layer.num_heads"
 PROJECTED = f"mixed = {RESULT}.unflatten(-1, ({H}, -1))\n    {GONE}\n    return mixed.flatten(2)"
+BIAS = f"= layer.out_proj.bias.view({H}, -1)[head]"
+BLOCK = f"    x = x.unflatten(-1, ({H}, -1)).clone()\n    x[:, :, head] = 0\n    x = x.flatten(2)"
 EVENLY = "    weights[:, head] = 1 / x.shape[1]\n    mixed ="
 HEAD_MISTAKES = patches(
     attend_without,
     {
         "head-after-the-projection": (GONE, "", f"return {RESULT}", PROJECTED),
+        "head-rows-of-projection": (GONE, "", f"return {RESULT}", PROJECTED.replace("= 0", BIAS)),
+        "head-block-of-the-input": (GONE, "", "    q, k, v", f"{BLOCK}\n    q, k, v"),
+        "head-bias-of-values": ("= 0", BIAS.replace("out", "v")),
         "head-interleaved": (GONE, f"mixed = mixed.flatten(2)\n    mixed[..., head::{H}] = 0"),
         "head-and-bias-gone": (RESULT, f"{RESULT} - layer.out_proj.bias"),
         "head-averaged": ("= 0", "= mixed[:, :, head].mean(dim=1, keepdim=True)"),
@@ -268,6 +275,7 @@ IMPORTANCE_MISTAKES = patches(
     {
         "importance-absolute-too-early": ("gains.abs()", "gains", "parts.sum", "parts.abs().sum"),
         "importance-absolute-too-late": ("abs().mean(dim=1)", "mean(dim=1).abs()"),
+        "importance-squared": ("abs()", "square()"),
         "importance-keeps-its-sign": (".abs()", ""),
         "importance-of-what-helps": (".abs()", "", "parts.sum", "parts.clamp(min=0).sum"),
         "importance-clamped": ("abs()", "clamp(min=0)"),

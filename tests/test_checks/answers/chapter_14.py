@@ -52,6 +52,19 @@ def ablated(change, cause=""):
     )
 
 
+def blocked(name, cause=""):
+    """Set rows of a weight to 0 while the layer runs."""
+    return without(
+        "d = x.shape[-1] // layer.num_heads",
+        f"old = layer.{name}.clone()",
+        f"layer.{name}[head * d : (head + 1) * d] = 0",
+        "result = layer(x)",
+        f"layer.{name}[:] = old",
+        "return result",
+        cause=cause,
+    )
+
+
 def matter(*lines, cause=""):
     body = "".join(f"    {line}\n" for line in lines)
     return code("def importance(maps, gradients):\n" + body, cause=cause)
@@ -90,6 +103,7 @@ BANK = {
                 cause="parts-divided-by-whole-width",
             ),
             swap("q.shape[-1]", "q.shape[-2]", cause="parts-divided-by-tokens"),
+            swap("q.shape[-1]", "k.shape[-2]", cause="parts-divided-by-tokens"),
             parts(
                 "return (q[:, :, i] * k[:, :, j]).sum(dim=-1) / q.shape[-1] ** 0.5",
                 cause="parts-summed",
@@ -146,6 +160,11 @@ BANK = {
             swap("mean(dim=(0, 2))", "mean(dim=(1, 2))", cause="heads-averaged-texts-left"),
             swap("mean(dim=(0, 2))", "mean(dim=(0, 1))", cause="spread-heads-and-texts-averaged"),
             swap("mean(dim=(0, 2))", "sum(dim=(0, 2))", cause="spread-summed"),
+            swap(
+                "mean(dim=(0, 2))",
+                "mean(dim=2).sum(dim=0)",
+                cause="importance-summed-over-texts",
+            ),
             swap("mean(dim=(0, 2))", "sum(dim=2).mean(dim=0)", cause="spread-summed-over-rows"),
             swap("mean(dim=(0, 2))", "mean(dim=2)", cause="each-text-has-a-number"),
             swap("sum(dim=-1)", "mean(dim=-1)", cause="spread-mean-over-keys"),
@@ -211,6 +230,11 @@ BANK = {
                 cause="rollout-keepdim-missing",
             ),
             swap("in maps:", "in maps[::-1]:", cause="rollout-backwards"),
+            swap(
+                "path = itself\n    for weights in maps:",
+                "path = maps[0].amax(dim=1)\n    for weights in maps[1:]:",
+                cause="rollout-first-layer-bare",
+            ),
             swap("in maps:", "in maps[-1:]:", cause="rollout-last-layer-only"),
             swap("in maps:", "in maps[:1]:", cause="rollout-first-layer-only"),
             swap("return path", "return path.mT", cause="rollout-turned"),
@@ -267,6 +291,14 @@ BANK = {
                 cause="head-interleaved",
             ),
             without("return layer(x)", cause="head-nothing-gone"),
+            blocked("out_proj.weight.data", cause="head-rows-of-projection"),
+            blocked("v_proj.weight.data", cause="head-bias-of-values"),
+            without(
+                "x = rearrange(x, 'b n (h d) -> b n h d', h=layer.num_heads).clone()",
+                "x[:, :, head] = 0",
+                "return layer(rearrange(x, 'b n h d -> b n (h d)'))",
+                cause="head-block-of-the-input",
+            ),
             without(
                 "from utils.seeing import ablate_heads",
                 "with ablate_heads(layer, [(0, head)]):",
@@ -323,6 +355,7 @@ BANK = {
                 cause="importance-absolute-too-late",
             ),
             swap("gain.abs()", "gain", cause="importance-keeps-its-sign"),
+            swap("gain.abs()", "gain.square()", cause="importance-squared"),
             swap("gain.abs()", "gain.clamp(min=0)", cause="importance-clamped"),
             matter(
                 GAINS,
