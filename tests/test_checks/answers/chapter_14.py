@@ -230,6 +230,16 @@ BANK = {
                 cause="rollout-keepdim-missing",
             ),
             swap("in maps:", "in maps[::-1]:", cause="rollout-backwards"),
+            code(
+                """
+                def max_rollout(maps):
+                    path = itself = torch.eye(maps[0].shape[-1])  # in single precision
+                    for weights in maps:
+                        path = (weights.amax(dim=1) + itself) / 2 @ path
+                    return path
+                """,
+                cause="rollout-halved-only",
+            ),
             swap(
                 "path = itself\n    for weights in maps:",
                 "path = maps[0].amax(dim=1)\n    for weights in maps[1:]:",
