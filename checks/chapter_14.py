@@ -150,7 +150,10 @@ ROLLOUT_MISTAKES = patches(
         "rollout-rows-not-divided": (DIVIDED, "step"),
         "rollout-halved-only": (DIVIDED, "step / 2"),
         "rollout-divided-at-the-end": (DIVIDED, "step", "return path", f"return {AT_END}"),
-        "rollout-divided-first": (" + own", "", DIVIDED, f"({DIVIDED} + own) / 2"),
+        "rollout-divided-first": [
+            (" + own", "", DIVIDED, f"({DIVIDED} + own) / 2"),
+            (" + own", "", DIVIDED, f"{DIVIDED} + own"),
+        ],
         "rollout-columns-divided": ("sum(dim=-1,", "sum(dim=-2,"),
         "rollout-keepdim-missing": ("sum(dim=-1, keepdim=True)", "sum(dim=-1)[:, None, :]"),
         "rollout-backwards": ("step @ path", "path @ step"),
@@ -274,7 +277,10 @@ IMPORTANCE_MISTAKES = patches(
     importance,
     {
         "importance-absolute-too-early": ("gains.abs()", "gains", "parts.sum", "parts.abs().sum"),
-        "importance-absolute-too-late": ("abs().mean(dim=1)", "mean(dim=1).abs()"),
+        "importance-absolute-too-late": [
+            ("abs().mean(dim=1)", "mean(dim=1).abs()"),
+            ("abs().mean(dim=1)", "sum(dim=1).abs()"),
+        ],
         "importance-squared": ("abs()", "square()"),
         "importance-keeps-its-sign": (".abs()", ""),
         "importance-of-what-helps": (".abs()", "", "parts.sum", "parts.clamp(min=0).sum"),

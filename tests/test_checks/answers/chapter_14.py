@@ -219,6 +219,10 @@ BANK = {
                 "path = (most / most.sum(dim=-1, keepdim=True) + itself) / 2 @ path",
                 cause="rollout-divided-first",
             ),
+            follow(
+                "path = (most / most.sum(dim=-1, keepdim=True) + itself) @ path",
+                cause="rollout-divided-first",
+            ),
             swap(
                 "sum(dim=-1, keepdim=True)",
                 "sum(dim=1, keepdim=True)",
@@ -362,6 +366,11 @@ BANK = {
             matter(
                 GAINS,
                 "return each.sum(dim=(3, 4)).mean(dim=1).abs()",
+                cause="importance-absolute-too-late",
+            ),
+            matter(
+                GAINS,
+                "return each.sum(dim=(1, 3, 4)).abs()",
                 cause="importance-absolute-too-late",
             ),
             swap("gain.abs()", "gain", cause="importance-keeps-its-sign"),
