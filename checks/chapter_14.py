@@ -23,9 +23,9 @@ from utils.seeing import attention_rollout, class_token_attention
 from utils.vision_transformer import VisionTransformer
 
 
-@exercise("14.1", "Weights, queries, shares")
-def weights_queries_shares(weights_shape, queries_shape, shares_shape) -> Message:
-    written(weights_shape, queries_shape, shares_shape)
+@exercise("14.1", "Weights, queries, patches")
+def weights_queries_patches(weights_shape, queries_shape, patches_shape) -> Message:
+    written(weights_shape, queries_shape, patches_shape)
     model = VisionTransformer(
         image_size=32, patch_size=4, in_channels=1, num_classes=10, embed_dim=48, num_heads=6,
         mlp_dim=20, num_layers=2,
@@ -34,7 +34,7 @@ def weights_queries_shares(weights_shape, queries_shape, shares_shape) -> Messag
         model(torch.zeros(5, 1, 32, 32))
     same_shape(weights_shape, maps[0].shape, "b h i j")
     same_shape(queries_shape, maps.queries[0].shape, "b h i d")
-    same_shape(shares_shape, class_token_attention(attention_rollout(maps)).shape, "b n")
+    same_shape(patches_shape, class_token_attention(attention_rollout(maps)).shape, "b n")
     return message("gives-all-three-shapes")
 
 
@@ -60,12 +60,14 @@ PARTS_MISTAKES = patches(
         "parts-not-divided": (" / root", ""),
         "parts-divided-by-d": ("math.sqrt(q.shape[-1])", "q.shape[-1]"),
         "parts-divided-by-whole-width": ("q.shape[-1]", "q.shape[-1] * q.shape[1]"),
-        "parts-divided-by-tokens": ("shape[-1]", "shape[-2]"),
+        "parts-divided-by-tokens": [("shape[-1]", "shape[-2]"), ("q.shape[-1]", "k.shape[-2]")],
         "parts-summed": (PRODUCT, f"({PRODUCT}).sum(dim=-1)"),
         "parts-summed-with-axis": (PRODUCT, f"({PRODUCT}).sum(dim=-1, keepdim=True)"),
         "parts-sides-exchanged": (PRODUCT, "q[..., j, :] * k[..., i, :]"),
         "parts-of-query-with-query": ("* k", "* q"),
         "parts-of-key-with-key": ("return q", "return k"),
+        "parts-key-of-i": ("k[..., j, :]", "k[..., i, :]"),
+        "parts-query-of-j": ("q[..., i, :]", "q[..., j, :]"),
         "parts-softmax": (f"{PRODUCT} / root", f"({PRODUCT} / root).softmax(dim=-1)"),
         "parts-added": (PRODUCT, "(q[..., i, :] + k[..., j, :])"),
         "parts-multiplied-by-root": ("/ root", "* root"),
@@ -82,7 +84,7 @@ def what_a_score_is_made_of(answer) -> Message:
 # ------------------------------------------------------------------------------- entropy of a head
 
 
-def spread(weights: Tensor) -> Tensor:
+def entropy(weights: Tensor) -> Tensor:
     bits = -torch.special.xlogy(weights, weights).sum(dim=-1) / math.log(2)
     return bits.mean(dim=(0, 2))
 
@@ -94,11 +96,13 @@ def causal_weights(case: Case) -> tuple[Tensor]:
     return (scores.masked_fill(future, -torch.inf).softmax(dim=-1),)
 
 
+XLOGY, LOGS = "torch.special.xlogy(weights, weights)", "weights.log() * weights"
 MEAN = "weights = weights.mean(dim={}, keepdim=True)"
-SPREAD_MISTAKES = patches(
-    spread,
+ENTROPY_MISTAKES = patches(
+    entropy,
     {
-        "spread-zeros-not-safe": ("torch.special.xlogy(weights, ", "(weights.log() * "),
+        "spread-zeros-not-safe": (XLOGY, f"({LOGS})"),
+        "spread-rows-lost": (f"{XLOGY}.sum(dim=-1)", f"({LOGS}).sum(dim=-1).nan_to_num()"),
         "given-in-nats": (" / math.log(2)", ""),
         "sign-missing": ("-torch", "torch"),
         "spread-of-the-mean-map": ("    bits", f"    {MEAN.format(0)}\n    bits"),
@@ -108,6 +112,7 @@ SPREAD_MISTAKES = patches(
         "spread-heads-and-texts-averaged": ("(0, 2)", "(0, 1)"),
         "spread-summed-over-rows": ("mean(dim=(0, 2))", "sum(dim=2).mean(dim=0)"),
         "spread-summed": ("mean(", "sum("),
+        "importance-summed-over-texts": ("mean(dim=(0, 2))", "mean(dim=2).sum(dim=0)"),
         "each-text-has-a-number": ("(0, 2)", "2"),
         "spread-mean-over-keys": ("sum(", "mean("),
         "spread-as-a-count": ("return ", "return 2 ** "),
@@ -115,9 +120,11 @@ SPREAD_MISTAKES = patches(
 )
 
 
-@exercise("14.3", "How wide a head looks")
-def how_wide_a_head_looks(answer) -> Message:
-    return same_function(answer, spread, causal_weights, mistakes=SPREAD_MISTAKES, gradients=False)
+@exercise("14.3", "The entropy of a head")
+def the_entropy_of_a_head(answer) -> Message:
+    return same_function(
+        answer, entropy, causal_weights, mistakes=ENTROPY_MISTAKES, gradients=False
+    )
 
 
 # -------------------------------------------------------------------------- rollout by the maximum
@@ -133,7 +140,7 @@ def max_rollout(maps: list[Tensor]) -> Tensor:
     return path
 
 
-DIVIDED = "step / step.sum(dim=-1, keepdim=True)"
+DIVIDED, AT_END = (f"{x} / {x}.sum(dim=-1, keepdim=True)" for x in ("step", "path"))
 ROLLOUT_MISTAKES = patches(
     max_rollout,
     {
@@ -142,24 +149,18 @@ ROLLOUT_MISTAKES = patches(
         "rollout-without-residual": (" + own", ""),
         "rollout-rows-not-divided": (DIVIDED, "step"),
         "rollout-halved-only": (DIVIDED, "step / 2"),
-        "rollout-divided-at-the-end": (
-            DIVIDED,
-            "step",
-            "return path",
-            "return path / path.sum(dim=-1, keepdim=True)",
-        ),
-        "rollout-divided-first": (" + own", "", DIVIDED, f"({DIVIDED} + own) / 2"),
+        "rollout-divided-at-the-end": (DIVIDED, "step", "return path", f"return {AT_END}"),
+        "rollout-divided-first": [
+            (" + own", "", DIVIDED, f"({DIVIDED} + own) / 2"),
+            (" + own", "", DIVIDED, f"{DIVIDED} + own"),
+        ],
         "rollout-columns-divided": ("sum(dim=-1,", "sum(dim=-2,"),
         "rollout-keepdim-missing": ("sum(dim=-1, keepdim=True)", "sum(dim=-1)[:, None, :]"),
         "rollout-backwards": ("step @ path", "path @ step"),
+        "rollout-first-layer-bare": ("= own", "= maps[0].amax(dim=1)", "in maps", "in maps[1:]"),
         "rollout-last-layer-only": ("in maps", "in maps[-1:]"),
         "rollout-first-layer-only": ("in maps", "in maps[:1]"),
-        "rollout-layers-averaged": (
-            "path = own",
-            "path = 0",
-            "step @ path",
-            "path + step / len(maps)",
-        ),
+        "rollout-layers-averaged": ("path = own", "path = 0", "step @", "step / len(maps) +"),
         "rollout-number-by-number": ("path = own", "path = 1", "step @ path", "step * path"),
         "rollout-turned": ("return path", "return path.mT"),
         "rollout-of-texts": ("amax(dim=1)", "amax(dim=0)"),
@@ -191,34 +192,24 @@ def attend_without(layer: MultiHeadAttention, x: Tensor, head: int) -> Tensor:
     return layer.out_proj(mixed.flatten(2))
 
 
-GONE, RESULT = "mixed[:, :, head] = 0", "layer.out_proj(mixed.flatten(2))"
-PROJECTED = f"mixed = {RESULT}.unflatten(-1, (layer.num_heads, -1))\n    {GONE}"
+GONE, RESULT, H = "mixed[:, :, head] = 0", "layer.out_proj(mixed.flatten(2))", "layer.num_heads"
+PROJECTED = f"mixed = {RESULT}.unflatten(-1, ({H}, -1))\n    {GONE}\n    return mixed.flatten(2)"
+BIAS = f"= layer.out_proj.bias.view({H}, -1)[head]"
+BLOCK = f"    x = x.unflatten(-1, ({H}, -1)).clone()\n    x[:, :, head] = 0\n    x = x.flatten(2)"
+EVENLY = "    weights[:, head] = 1 / x.shape[1]\n    mixed ="
 HEAD_MISTAKES = patches(
     attend_without,
     {
-        "head-after-the-projection": (
-            f"return {RESULT}",
-            "return mixed.flatten(2)",
-            GONE,
-            PROJECTED,
-        ),
-        "head-interleaved": (
-            GONE,
-            "mixed = mixed.flatten(2)\n    mixed[..., head :: layer.num_heads] = 0",
-        ),
+        "head-after-the-projection": (GONE, "", f"return {RESULT}", PROJECTED),
+        "head-rows-of-projection": (GONE, "", f"return {RESULT}", PROJECTED.replace("= 0", BIAS)),
+        "head-block-of-the-input": (GONE, "", "    q, k, v", f"{BLOCK}\n    q, k, v"),
+        "head-bias-of-values": ("= 0", BIAS.replace("out", "v")),
+        "head-interleaved": (GONE, f"mixed = mixed.flatten(2)\n    mixed[..., head::{H}] = 0"),
         "head-and-bias-gone": (RESULT, f"{RESULT} - layer.out_proj.bias"),
         "head-averaged": ("= 0", "= mixed[:, :, head].mean(dim=1, keepdim=True)"),
-        "head-looks-evenly": (
-            GONE,
-            "",
-            "    mixed =",
-            "    weights[:, head] = 1 / x.shape[1]\n    mixed =",
-        ),
+        "head-looks-evenly": (GONE, "", "    mixed =", EVENLY),
         "head-alone-is-left": (":, head]", ":, torch.arange(layer.num_heads) != head]"),
-        "head-others-scaled-up": (
-            "mixed.flatten(2)",
-            "mixed.flatten(2) * layer.num_heads / (layer.num_heads - 1)",
-        ),
+        "head-others-scaled-up": ("mixed.flatten(2)", f"mixed.flatten(2) * {H} / ({H} - 1)"),
         "head-next-one-gone": (":, head]", ":, (head + 1) % layer.num_heads]"),
         "head-counted-from-the-end": (":, head]", ":, -1 - head]"),
         "head-nothing-gone": (GONE, ""),
@@ -260,6 +251,7 @@ def _same_without(answer: Callable) -> Message:
         and_then_whole(attend_without),
         some_layer,
         mistakes={**wrong, "head-stays-gone": stays_gone},
+        forbidden={"ablate_heads": "write-the-hook"},
         gradients=False,
         trials=Trials(number=5),
     )
@@ -285,7 +277,11 @@ IMPORTANCE_MISTAKES = patches(
     importance,
     {
         "importance-absolute-too-early": ("gains.abs()", "gains", "parts.sum", "parts.abs().sum"),
-        "importance-absolute-too-late": ("abs().mean(dim=1)", "mean(dim=1).abs()"),
+        "importance-absolute-too-late": [
+            ("abs().mean(dim=1)", "mean(dim=1).abs()"),
+            ("abs().mean(dim=1)", "sum(dim=1).abs()"),
+        ],
+        "importance-squared": ("abs()", "square()"),
         "importance-keeps-its-sign": (".abs()", ""),
         "importance-of-what-helps": (".abs()", "", "parts.sum", "parts.clamp(min=0).sum"),
         "importance-clamped": ("abs()", "clamp(min=0)"),

@@ -282,9 +282,9 @@ def examine(id: str, *answers: Any, explain: bool = True) -> Verdict:
         except Exception as error:
             with _alike():
                 refused = _refused(id, answers, error, explain)
-            single = _of_precision(error, refused, answers)
-            said = _right_in_double(function, answers) if single else None
-            return Verdict(id, RIGHT, said) if said else refused
+            if not _of_precision(error, refused, answers):
+                return refused
+            return _in_double(function, answers, refused, explain)
 
 
 def _of_precision(error: Exception, verdict: Verdict, answers: tuple[Any, ...]) -> bool:
@@ -300,19 +300,23 @@ def _of_precision(error: Exception, verdict: Verdict, answers: tuple[Any, ...]) 
     return rounded or core.id in OF_PRECISION or bool(DTYPES.search(verdict.reason))
 
 
-def _right_in_double(function: Callable, answers: tuple[Any, ...]) -> Message | None:
+def _in_double(
+    function: Callable, answers: tuple[Any, ...], first: Verdict, explain: bool
+) -> Verdict:
     """Check answers again, with all their tensors in double precision.
 
     A notebook works in single precision, checks work in double: torch.zeros(n) is right there.
 
     Returns:
-        What the check says of right answers, None for others.
+        The verdict on right answers, or on answers that first raised an error about dtypes; the
+        first verdict on others.
     """
-    try:
-        with _alike(), DoubleConstants():
-            return as_message(function(*answers))
-    except Exception:  # the first verdict holds
-        return None
+    with _alike(), DoubleConstants():
+        try:
+            return Verdict(first.exercise, RIGHT, as_message(function(*answers)))
+        except Exception as error:
+            raised_first = first.message.core.id == "raises"
+            return _refused(first.exercise, answers, error, explain) if raised_first else first
 
 
 def _refused(id: str, answers: tuple[Any, ...], wrong: Exception, explain: bool) -> Verdict:

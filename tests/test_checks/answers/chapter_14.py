@@ -9,11 +9,11 @@ def parts(line, cause=""):
 
 def wide(*lines, cause=""):
     body = "".join(f"    {line}\n" for line in lines)
-    return code("def spread(weights):\n" + body, cause=cause)
+    return code("def head_entropy(weights):\n" + body, cause=cause)
 
 
 def follow(step, cause="", after="return path"):
-    """A rollout whose step from layer to layer is another one."""
+    """A rollout with a different step from layer to layer."""
     return code(
         f"""
         def max_rollout(maps):
@@ -33,21 +33,34 @@ def without(*lines, cause=""):
     return code("def attend_without(layer, x, head):\n" + body, cause=cause)
 
 
-def silenced(change, cause=""):
-    """The hook of the solution with another line in it."""
+def ablated(change, cause=""):
+    """The hook of the solution with a different line in it."""
     return code(
         f"""
         def attend_without(layer, x, head):
-            def silence(_layer, inputs):
+            def ablate(_layer, inputs):
                 parts = rearrange(inputs[0], "b n (h d) -> b n h d", h=layer.num_heads).clone()
                 {change}
                 return (rearrange(parts, "b n h d -> b n (h d)"),)
 
-            hook = layer.out_proj.register_forward_pre_hook(silence)
+            hook = layer.out_proj.register_forward_pre_hook(ablate)
             result = layer(x)
             hook.remove()
             return result
         """,
+        cause=cause,
+    )
+
+
+def blocked(name, cause=""):
+    """Set rows of a weight to 0 while the layer runs."""
+    return without(
+        "d = x.shape[-1] // layer.num_heads",
+        f"old = layer.{name}.clone()",
+        f"layer.{name}[head * d : (head + 1) * d] = 0",
+        "result = layer(x)",
+        f"layer.{name}[:] = old",
+        "return result",
         cause=cause,
     )
 
@@ -61,7 +74,7 @@ ROWS = "row = -torch.special.xlogy(weights, weights).sum(dim=-1) / math.log(2)"
 GAINS = "each = torch.stack([w * g for w, g in zip(maps, gradients)])"
 
 PARTS = 'parts = rearrange(inputs[0], "b n (h d) -> b n h d", h=layer.num_heads).clone()'
-BROUGHT = "nobody else reads what the heads bring"
+OWN = "no other module reads the output of the heads"
 
 BANK = {
     "14.1": Bank(
@@ -90,6 +103,7 @@ BANK = {
                 cause="parts-divided-by-whole-width",
             ),
             swap("q.shape[-1]", "q.shape[-2]", cause="parts-divided-by-tokens"),
+            swap("q.shape[-1]", "k.shape[-2]", cause="parts-divided-by-tokens"),
             parts(
                 "return (q[:, :, i] * k[:, :, j]).sum(dim=-1) / q.shape[-1] ** 0.5",
                 cause="parts-summed",
@@ -108,6 +122,8 @@ BANK = {
             parts(
                 "return k[:, :, i] * k[:, :, j] / q.shape[-1] ** 0.5", cause="parts-of-key-with-key"
             ),
+            swap("k[:, :, j]", "k[:, :, i]", cause="parts-key-of-i"),
+            swap("q[:, :, i]", "q[:, :, j]", cause="parts-query-of-j"),
             parts(
                 "return (q[:, :, i] * k[:, :, j] / q.shape[-1] ** 0.5).softmax(dim=-1)",
                 cause="parts-softmax",
@@ -134,12 +150,21 @@ BANK = {
                 "return -(weights * weights.log2()).sum(dim=-1).mean(dim=(0, 2))",
                 cause="spread-zeros-not-safe",
             ),
+            wide(
+                "return -(weights * weights.log2()).sum(dim=-1).nan_to_num().mean(dim=(0, 2))",
+                cause="spread-rows-lost",
+            ),
             swap("log2()", "log()", cause="given-in-nats"),
             swap("return -(", "return (", cause="sign-missing"),
             swap("mean(dim=(0, 2))", "mean()", cause="spread-one-number"),
             swap("mean(dim=(0, 2))", "mean(dim=(1, 2))", cause="heads-averaged-texts-left"),
             swap("mean(dim=(0, 2))", "mean(dim=(0, 1))", cause="spread-heads-and-texts-averaged"),
             swap("mean(dim=(0, 2))", "sum(dim=(0, 2))", cause="spread-summed"),
+            swap(
+                "mean(dim=(0, 2))",
+                "mean(dim=2).sum(dim=0)",
+                cause="importance-summed-over-texts",
+            ),
             swap("mean(dim=(0, 2))", "sum(dim=2).mean(dim=0)", cause="spread-summed-over-rows"),
             swap("mean(dim=(0, 2))", "mean(dim=2)", cause="each-text-has-a-number"),
             swap("sum(dim=-1)", "mean(dim=-1)", cause="spread-mean-over-keys"),
@@ -159,6 +184,12 @@ BANK = {
         ],
         right=[
             wide(ROWS, "return row.mean(dim=2).mean(dim=0)"),
+            wide(
+                "total = torch.zeros(weights.shape[1])",
+                "for each in weights:",
+                "    total += -(each * each.log2()).nan_to_num().sum(dim=-1).mean(dim=-1)",
+                "return total / len(weights)",
+            ),
             wide(
                 "logs = torch.where(weights > 0, weights, 1.0).log2()",
                 'return -torch.einsum("bhij,bhij->h", weights, logs) / weights[:, 0, :, 0].numel()',
@@ -188,6 +219,10 @@ BANK = {
                 "path = (most / most.sum(dim=-1, keepdim=True) + itself) / 2 @ path",
                 cause="rollout-divided-first",
             ),
+            follow(
+                "path = (most / most.sum(dim=-1, keepdim=True) + itself) @ path",
+                cause="rollout-divided-first",
+            ),
             swap(
                 "sum(dim=-1, keepdim=True)",
                 "sum(dim=1, keepdim=True)",
@@ -199,6 +234,21 @@ BANK = {
                 cause="rollout-keepdim-missing",
             ),
             swap("in maps:", "in maps[::-1]:", cause="rollout-backwards"),
+            code(
+                """
+                def max_rollout(maps):
+                    path = itself = torch.eye(maps[0].shape[-1])  # in single precision
+                    for weights in maps:
+                        path = (weights.amax(dim=1) + itself) / 2 @ path
+                    return path
+                """,
+                cause="rollout-halved-only",
+            ),
+            swap(
+                "path = itself\n    for weights in maps:",
+                "path = maps[0].amax(dim=1)\n    for weights in maps[1:]:",
+                cause="rollout-first-layer-bare",
+            ),
             swap("in maps:", "in maps[-1:]:", cause="rollout-last-layer-only"),
             swap("in maps:", "in maps[:1]:", cause="rollout-first-layer-only"),
             swap("return path", "return path.mT", cause="rollout-turned"),
@@ -249,23 +299,37 @@ BANK = {
                 'return rearrange(parts, "b n h d -> b n (h d)")',
                 cause="head-after-the-projection",
             ),
-            silenced(
+            ablated(
                 "inputs[0][..., head :: layer.num_heads] = 0; parts = 1 * rearrange("
                 'inputs[0], "b n (h d) -> b n h d", h=layer.num_heads)',
                 cause="head-interleaved",
             ),
             without("return layer(x)", cause="head-nothing-gone"),
-            silenced("parts[:, :, (head + 1) % layer.num_heads] = 0", cause="head-next-one-gone"),
-            silenced("parts[:, :, -1 - head] = 0", cause="head-counted-from-the-end"),
-            silenced(
+            blocked("out_proj.weight.data", cause="head-rows-of-projection"),
+            blocked("v_proj.weight.data", cause="head-bias-of-values"),
+            without(
+                "x = rearrange(x, 'b n (h d) -> b n h d', h=layer.num_heads).clone()",
+                "x[:, :, head] = 0",
+                "return layer(rearrange(x, 'b n h d -> b n (h d)'))",
+                cause="head-block-of-the-input",
+            ),
+            without(
+                "from utils.seeing import ablate_heads",
+                "with ablate_heads(layer, [(0, head)]):",
+                "    return layer(x)",
+                cause="calls-shortcut ablate_heads",
+            ),
+            ablated("parts[:, :, (head + 1) % layer.num_heads] = 0", cause="head-next-one-gone"),
+            ablated("parts[:, :, -1 - head] = 0", cause="head-counted-from-the-end"),
+            ablated(
                 "parts[:, :, head] = parts[:, :, head].mean(dim=1, keepdim=True)",
                 cause="head-averaged",
             ),
-            silenced(
+            ablated(
                 "parts = parts * (torch.arange(layer.num_heads) == head)[:, None]",
                 cause="head-alone-is-left",
             ),
-            silenced(
+            ablated(
                 "parts[:, :, head] = 0; parts = parts * layer.num_heads / (layer.num_heads - 1)",
                 cause="head-others-scaled-up",
             ),
@@ -275,7 +339,7 @@ BANK = {
             ),
         ],
         right=[
-            silenced("parts = parts * (torch.arange(layer.num_heads) != head)[:, None]"),
+            ablated("parts = parts * (torch.arange(layer.num_heads) != head)[:, None]"),
             without(
                 "h = layer.num_heads",
                 'q, k, v = (rearrange(part(x), "b n (h d) -> b h n d", h=h)',
@@ -288,7 +352,7 @@ BANK = {
         ],
         equivalent={
             PARTS + " => "
-            "parts = (rearrange(inputs[0], 'b n (h d) -> b n h d', h=layer.num_heads))": BROUGHT,
+            "parts = (rearrange(inputs[0], 'b n (h d) -> b n h d', h=layer.num_heads))": OWN,
             PARTS + " => " + PARTS.replace("inputs[0]", "inputs[-1]"): "there is one input",
         },
     ),
@@ -304,7 +368,13 @@ BANK = {
                 "return each.sum(dim=(3, 4)).mean(dim=1).abs()",
                 cause="importance-absolute-too-late",
             ),
+            matter(
+                GAINS,
+                "return each.sum(dim=(1, 3, 4)).abs()",
+                cause="importance-absolute-too-late",
+            ),
             swap("gain.abs()", "gain", cause="importance-keeps-its-sign"),
+            swap("gain.abs()", "gain.square()", cause="importance-squared"),
             swap("gain.abs()", "gain.clamp(min=0)", cause="importance-clamped"),
             matter(
                 GAINS,
