@@ -99,6 +99,7 @@ ATTENTION_MISTAKES = patches(
         "values-exchanged-with-keys": ("q, k, v =", "q, v, k ="),
         "values-before-all": ("q, k, v =", "v, k, q ="),
         "sees-later-tokens": ("is_causal=True", "is_causal=False"),
+        "heads-joined-as-d-h": ("-> b n (h d)", "-> b n (d h)"),
         "proj-bias-left-out": (" + proj_bias", ""),
         "attn-bias-left-out": (" + attn_bias", ""),
     },
@@ -109,11 +110,9 @@ ATTENTION_MISTAKES = patches(
 def find_the_bug(attention_answer) -> Message:
     def inputs(case: Case) -> tuple:
         e, h = case["h"] * case["d"], case["h"]
-        case_of = {"a": (e, 3 * e), "b": (3 * e,), "c": (e, e), "d": (e,)}
-        tensors = [
-            torch.randn(shape, generator=case.generator, dtype=case.dtype) * e**-0.5
-            for shape in case_of.values()
-        ]
+        options = {"generator": case.generator, "dtype": case.dtype}
+        shapes = (e, 3 * e), (3 * e,), (e, e), (e,)
+        tensors = [torch.randn(shape, **options) * e**-0.5 for shape in shapes]
         return case.randn("b n (h d)"), *tensors, h
 
     return same_function(attention_answer, attention, inputs, mistakes=ATTENTION_MISTAKES)
@@ -136,6 +135,7 @@ GROUP_MISTAKES = patches(
     {
         "cut-as-three-blocks": ("g=g, heads=r + 2", "g=1, heads=r + 2"),
         "keys-exchanged-with-values": ("return q, k, v", "return q, v, k"),
+        "keys-returned-as-values": ("return q, k, v", "return q, k, k"),
         "keys-and-values-lie-first": (PARTS, LAST),
         "queries-lie-last": (PARTS, LAST, "return q, k, v", "return q, v, k"),
         "queries-by-place-in-the-group": (
@@ -185,6 +185,7 @@ RESIZE_MISTAKES = patches(
             *("positions[:, :1], positions[:, 1:]", "positions[:, -1:], positions[:, :-1]"),
             *("[first, rest]", "[rest, first]"),
         ),
+        "height-and-width-swapped": ("(new_gh, new_gw)", "(new_gw, new_gh)"),
         "grid-read-by-columns": ("b (gh gw) e ->", "b (gw gh) e ->"),
         "grid-written-by-columns": ("-> b (gh gw) e", "-> b (gw gh) e"),
         "numbers-mixed-by-a-view": (
