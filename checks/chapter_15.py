@@ -136,6 +136,7 @@ GROUP_MISTAKES = patches(
         "cut-as-three-blocks": ("g=g, heads=r + 2", "g=1, heads=r + 2"),
         "keys-exchanged-with-values": ("return q, k, v", "return q, v, k"),
         "keys-returned-as-values": ("return q, k, v", "return q, k, k"),
+        "keys-before-the-queries": (PARTS, "groups[:, 1:-1], groups[:, :1], groups[:, -1:]"),
         "keys-and-values-lie-first": (PARTS, LAST),
         "queries-lie-last": (PARTS, LAST, "return q, k, v", "return q, v, k"),
         "queries-by-place-in-the-group": (
@@ -152,9 +153,8 @@ GROUP_MISTAKES = patches(
 def packed_in_groups(unpack_answer) -> Message:
     def inputs(case: Case) -> tuple:
         g, r, d = case["g"], case["r"], case["d"]
-        rows = g * (r + 2) * d
-        packed = torch.randn(rows, case["e"], generator=case.generator, dtype=case.dtype)
-        return packed, g, r
+        shape = g * (r + 2) * d, case["e"]
+        return torch.randn(shape, generator=case.generator, dtype=case.dtype), g, r
 
     return same_function(unpack_answer, unpack, inputs, mistakes=GROUP_MISTAKES)
 
@@ -177,6 +177,7 @@ RESIZE_MISTAKES = patches(
         "stretched-bilinearly": BILINEAR,
         "nearest-taken": ("bicubic", "nearest", ", align_corners=False", ""),
         "corners-aligned": CORNERS,
+        "antialiased": (CORNERS[0], "antialias=True"),
         "bilinear-corners-aligned": (*BILINEAR, *CORNERS),
         "class-token-is-lost": ("[first, rest]", "[rest]"),
         "class-token-set-to-0": ("[first, rest]", "[0 * first, rest]"),

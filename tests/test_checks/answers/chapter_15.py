@@ -121,6 +121,11 @@ BANK = {
                 "return q.transpose(0, 1).flatten(0, 2)",
                 cause="queries-by-place-in-the-group",
             ),
+            swap(
+                CUT,
+                "groups[:, 1:-1], groups[:, 0], groups[:, -1]",
+                cause="keys-before-the-queries",
+            ),
             swap(GROUPS, '"(heads g d) e -> g heads d e"', cause="groups-run-inside"),
             swap(GROUPS, '"(d g heads) e -> g heads d e"', cause="rows-run-outside"),
             swap("q.flatten(0, 2)", "q.flatten(1, 2)", cause="shape-differs"),
@@ -156,6 +161,7 @@ BANK = {
             stretched('mode="nearest"', cause="nearest-taken"),
             stretched('mode="bicubic", align_corners=True', cause="corners-aligned"),
             stretched('mode="bilinear", align_corners=True', cause="bilinear-corners-aligned"),
+            stretched(BICUBIC + ", antialias=True", cause="antialiased"),
             swap("torch.cat([first, ", "torch.cat([", cause="class-token-is-lost"),
             swap("torch.cat([first, ", "torch.cat([0 * first, ", cause="class-token-set-to-0"),
             swap(
