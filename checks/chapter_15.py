@@ -209,10 +209,9 @@ RESIZE_MISTAKES = patches(
 @exercise("15.5", "A larger picture")
 def a_larger_picture(resize_answer) -> Message:
     def inputs(case: Case) -> tuple:
-        gh, gw, new_gh, new_gw = (case[letter] for letter in ("gh", "gw", "H", "W"))
-        shape = (1, 1 + gh * gw, case["e"])
-        positions = torch.randn(shape, generator=case.generator, dtype=case.dtype)
-        return positions, gh, gw, new_gh, new_gw
+        sides = [case[letter] for letter in ("gh", "gw", "H", "W")]
+        shape = (1, 1 + sides[0] * sides[1], case["e"])
+        return torch.randn(shape, generator=case.generator, dtype=case.dtype), *sides
 
     return same_function(resize_answer, resize, inputs, mistakes=RESIZE_MISTAKES)
 
@@ -221,8 +220,7 @@ def a_larger_picture(resize_answer) -> Message:
 
 
 def compress(before: Tensor, after: Tensor, r: int) -> Tensor:
-    change = after - before
-    u, s, v = torch.linalg.svd(change, full_matrices=False)
+    u, s, v = torch.linalg.svd(after - before, full_matrices=False)
     product = (u[:, :r] * s[:r]) @ v[:r]
     return before + product
 
