@@ -99,6 +99,7 @@ ATTENTION_MISTAKES = patches(
         "values-exchanged-with-keys": ("q, k, v =", "q, v, k ="),
         "values-before-all": ("q, k, v =", "v, k, q ="),
         "sees-later-tokens": ("is_causal=True", "is_causal=False"),
+        "heads-joined-as-d-h": ("-> b n (h d)", "-> b n (d h)"),
         "proj-bias-left-out": (" + proj_bias", ""),
         "attn-bias-left-out": (" + attn_bias", ""),
     },
@@ -109,11 +110,9 @@ ATTENTION_MISTAKES = patches(
 def find_the_bug(attention_answer) -> Message:
     def inputs(case: Case) -> tuple:
         e, h = case["h"] * case["d"], case["h"]
-        case_of = {"a": (e, 3 * e), "b": (3 * e,), "c": (e, e), "d": (e,)}
-        tensors = [
-            torch.randn(shape, generator=case.generator, dtype=case.dtype) * e**-0.5
-            for shape in case_of.values()
-        ]
+        options = {"generator": case.generator, "dtype": case.dtype}
+        shapes = (e, 3 * e), (3 * e,), (e, e), (e,)
+        tensors = [torch.randn(shape, **options) * e**-0.5 for shape in shapes]
         return case.randn("b n (h d)"), *tensors, h
 
     return same_function(attention_answer, attention, inputs, mistakes=ATTENTION_MISTAKES)
@@ -136,6 +135,8 @@ GROUP_MISTAKES = patches(
     {
         "cut-as-three-blocks": ("g=g, heads=r + 2", "g=1, heads=r + 2"),
         "keys-exchanged-with-values": ("return q, k, v", "return q, v, k"),
+        "keys-returned-as-values": ("return q, k, v", "return q, k, k"),
+        "keys-before-the-queries": (PARTS, "groups[:, 1:-1], groups[:, :1], groups[:, -1:]"),
         "keys-and-values-lie-first": (PARTS, LAST),
         "queries-lie-last": (PARTS, LAST, "return q, k, v", "return q, v, k"),
         "queries-by-place-in-the-group": (
@@ -152,9 +153,8 @@ GROUP_MISTAKES = patches(
 def packed_in_groups(unpack_answer) -> Message:
     def inputs(case: Case) -> tuple:
         g, r, d = case["g"], case["r"], case["d"]
-        rows = g * (r + 2) * d
-        packed = torch.randn(rows, case["e"], generator=case.generator, dtype=case.dtype)
-        return packed, g, r
+        shape = g * (r + 2) * d, case["e"]
+        return torch.randn(shape, generator=case.generator, dtype=case.dtype), g, r
 
     return same_function(unpack_answer, unpack, inputs, mistakes=GROUP_MISTAKES)
 
@@ -177,6 +177,7 @@ RESIZE_MISTAKES = patches(
         "stretched-bilinearly": BILINEAR,
         "nearest-taken": ("bicubic", "nearest", ", align_corners=False", ""),
         "corners-aligned": CORNERS,
+        "antialiased": (CORNERS[0], "antialias=True"),
         "bilinear-corners-aligned": (*BILINEAR, *CORNERS),
         "class-token-is-lost": ("[first, rest]", "[rest]"),
         "class-token-set-to-0": ("[first, rest]", "[0 * first, rest]"),
@@ -185,6 +186,7 @@ RESIZE_MISTAKES = patches(
             *("positions[:, :1], positions[:, 1:]", "positions[:, -1:], positions[:, :-1]"),
             *("[first, rest]", "[rest, first]"),
         ),
+        "height-and-width-swapped": ("(new_gh, new_gw)", "(new_gw, new_gh)"),
         "grid-read-by-columns": ("b (gh gw) e ->", "b (gw gh) e ->"),
         "grid-written-by-columns": ("-> b (gh gw) e", "-> b (gw gh) e"),
         "numbers-mixed-by-a-view": (
@@ -207,10 +209,9 @@ RESIZE_MISTAKES = patches(
 @exercise("15.5", "A larger picture")
 def a_larger_picture(resize_answer) -> Message:
     def inputs(case: Case) -> tuple:
-        gh, gw, new_gh, new_gw = (case[letter] for letter in ("gh", "gw", "H", "W"))
-        shape = (1, 1 + gh * gw, case["e"])
-        positions = torch.randn(shape, generator=case.generator, dtype=case.dtype)
-        return positions, gh, gw, new_gh, new_gw
+        sides = [case[letter] for letter in ("gh", "gw", "H", "W")]
+        shape = (1, 1 + sides[0] * sides[1], case["e"])
+        return torch.randn(shape, generator=case.generator, dtype=case.dtype), *sides
 
     return same_function(resize_answer, resize, inputs, mistakes=RESIZE_MISTAKES)
 
@@ -219,8 +220,7 @@ def a_larger_picture(resize_answer) -> Message:
 
 
 def compress(before: Tensor, after: Tensor, r: int) -> Tensor:
-    change = after - before
-    u, s, v = torch.linalg.svd(change, full_matrices=False)
+    u, s, v = torch.linalg.svd(after - before, full_matrices=False)
     product = (u[:, :r] * s[:r]) @ v[:r]
     return before + product
 

@@ -17,7 +17,7 @@ def numbers(line, *, cause=""):
 
 
 def order(pattern, *, cause=""):
-    """The function of 15.2 that lays a patch out otherwise."""
+    """The function of 15.2 with a different order inside a patch."""
     return swap("(c ph pw)", pattern, cause=cause)
 
 
@@ -74,7 +74,7 @@ BANK = {
             swap(", is_causal=True", "", cause="sees-later-tokens"),
             swap("c_proj.T, proj_bias", "c_proj.T", cause="proj-bias-left-out"),
             swap("c_attn.T, attn_bias", "c_attn.T", cause="attn-bias-left-out"),
-            swap('"b h n d -> b n (h d)"', '"b h n d -> b n (d h)"', cause="values-differ"),
+            swap('-> b n (h d)"', '-> b n (d h)"', cause="heads-joined-as-d-h"),
         ],
         right=[
             code(
@@ -121,10 +121,15 @@ BANK = {
                 "return q.transpose(0, 1).flatten(0, 2)",
                 cause="queries-by-place-in-the-group",
             ),
+            swap(
+                CUT,
+                "groups[:, 1:-1], groups[:, 0], groups[:, -1]",
+                cause="keys-before-the-queries",
+            ),
             swap(GROUPS, '"(heads g d) e -> g heads d e"', cause="groups-run-inside"),
             swap(GROUPS, '"(d g heads) e -> g heads d e"', cause="rows-run-outside"),
             swap("q.flatten(0, 2)", "q.flatten(1, 2)", cause="shape-differs"),
-            swap("v.flatten(0, 1)", "k.flatten(0, 1)", cause="values-differ"),
+            swap("v.flatten(0, 1)", "k.flatten(0, 1)", cause="keys-returned-as-values"),
         ],
         right=[
             code(
@@ -156,6 +161,7 @@ BANK = {
             stretched('mode="nearest"', cause="nearest-taken"),
             stretched('mode="bicubic", align_corners=True', cause="corners-aligned"),
             stretched('mode="bilinear", align_corners=True', cause="bilinear-corners-aligned"),
+            stretched(BICUBIC + ", antialias=True", cause="antialiased"),
             swap("torch.cat([first, ", "torch.cat([", cause="class-token-is-lost"),
             swap("torch.cat([first, ", "torch.cat([0 * first, ", cause="class-token-set-to-0"),
             swap(
@@ -168,7 +174,7 @@ BANK = {
                 'rearrange(grid, "b e gh gw -> b (gw gh) e")',
                 cause="grid-written-by-columns",
             ),
-            swap("size=(new_gh, new_gw)", "size=(new_gw, new_gh)", cause="values-differ"),
+            swap("(new_gh, new_gw)", "(new_gw, new_gh)", cause="height-and-width-swapped"),
             swap(
                 'rearrange(grid, "b (gh gw) e -> b e gh gw", gh=gh, gw=gw)',
                 "grid.reshape(1, -1, gh, gw)",
