@@ -649,7 +649,7 @@ TEXT_LEDGER_ROWS = [
     LedgerRow("10", "decoder block", "after its feed-forward", "b i e", "decoder block"),
     LedgerRow("10", f"decoder of {TEXT_LAYERS} blocks", "the source at hand in each", "b i e",
               f"decoder of {TEXT_LAYERS} blocks"),
-    LedgerRow("10", "scores", "over the vocabulary", "b i v", "scores over the vocabulary"),
+    LedgerRow("10", "logits", "over the vocabulary", "b i v", "logits over the vocabulary"),
 ]  # fmt: skip
 
 
@@ -691,7 +691,7 @@ def draw_text_ledger() -> Drawing:
         f"targets {rows[6].shape}, keys and values of the sources {rows[7].shape} each, scores and "
         f"weights across {rows[8].shape}, output {rows[9].shape}, joined {rows[10].shape}, "
         f"and after the feed-forward {rows[11].shape}. The decoder returns {rows[12].shape}, one "
-        f"last Linear gives scores over the vocabulary {rows[13].shape}. Learned numbers: each "
+        f"last Linear gives logits over the vocabulary {rows[13].shape}. Learned numbers: each "
         f"table of embeddings {rows[1].parameters}, encoder {rows[2].parameters}, attention "
         f"{TEXT_ATTENTION_PARAMS} twice in each decoder block of {DECODER_BLOCK_PARAMS}, "
         f"decoder {rows[12].parameters}, scores {rows[13].parameters}."

@@ -103,7 +103,7 @@ def _ids() -> tuple[Tensor, Tensor]:
 
 
 def sentences() -> list[Row]:
-    """Return the rows of the second half: from ids to scores over the vocabulary."""
+    """Return the rows of the second half: from ids to logits over the vocabulary."""
     sources, targets = _ids()
     model = Transformer(source_size=VOCAB_SIZE, target_size=VOCAB_SIZE, max_length=64, **BASE)
     seen = _watch(model.eval())
@@ -128,7 +128,7 @@ def sentences() -> list[Row]:
         ("joined, projected", seen[cross], f"{each} ({_count(cross)} for the whole layer)"),
         ("decoder block", seen[block], _count(block)),
         (f"decoder of {len(decoder.layers)} blocks", seen[decoder], _count(decoder)),
-        ("scores over the vocabulary", seen[model.head], _count(model.head)),
+        ("logits over the vocabulary", seen[model.head], _count(model.head)),
     ]
 
 
@@ -145,7 +145,7 @@ def detection() -> list[Row]:
     return [
         (f"{QUERIES} object queries", _sizes(asked), _count(queries)),
         ("scores of queries across", _sizes(maps[1]), ""),
-        (f'scores of {CLASSES} classes and "nothing"', _sizes(label(answered)), _count(label)),
+        (f'logits of {CLASSES} classes and "no object"', _sizes(label(answered)), _count(label)),
         ("a box for each query", _sizes(box(answered)), _count(box)),
     ]
 
