@@ -52,9 +52,9 @@ class StandingAttention(GroupedQueryAttention):
         positions: Tensor | None = None,
         cache: KeyValueCache | None = None,
     ) -> Tensor:
-        q = rearrange(self.q_proj(x), "b n (h d) -> b h n d", h=self.num_heads)
-        k = rearrange(self.k_proj(x), "b n (g d) -> b g n d", g=self.num_kv_heads)
-        v = rearrange(self.v_proj(x), "b n (g d) -> b g n d", g=self.num_kv_heads)
+        q = self.q_proj(x).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)  # (b, h, n, d)
+        k = self.k_proj(x).unflatten(-1, (self.num_kv_heads, -1)).transpose(1, 2)  # (b, g, n, d)
+        v = self.v_proj(x).unflatten(-1, (self.num_kv_heads, -1)).transpose(1, 2)  # (b, g, n, d)
         q, k = self.q_norm(q), self.k_norm(k)
         mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=attn_mask, enable_gqa=True)
         return self.out_proj(rearrange(mixed, "b h n d -> b n (h d)"))
