@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import islice
 from typing import Any
 
@@ -131,15 +131,16 @@ def by_return(failure: Failure) -> Message | None:
 def by_influence(failure: Failure) -> Message | None:
     """Name an argument whose values do not affect the result, but should."""
     number = DISCRETE_CASES if failure.discrete else 1
-    one, *others = (failure.inputs(Case(0, values=100 + n)) for n in range(DISCRETE_CASES + 1))
+    inputs = cache(lambda n: failure.inputs(Case(0, values=100 + n)))
+    one = inputs(0)
     if any(t.isnan().any() for t in tensors((result(failure.answer, one),))):
         return None
 
     def changes(function: Callable, *places: int) -> Iterator[bool]:
         """Yield for each other input whether only these arguments of it change the result."""
         first = result(function, one)
-        for other in others:
-            args = tuple((other if p in places else one)[p] for p in range(len(one)))
+        for n in range(1, DISCRETE_CASES + 1):
+            args = tuple((inputs(n) if p in places else one)[p] for p in range(len(one)))
             yield difference(first, result(function, args)) is not None
 
     def ignores(*places: int) -> bool:
