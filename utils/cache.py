@@ -84,6 +84,6 @@ class KeyValueCache:
         """
         fix = "Tokens that were never read cannot be kept."
         check_number("KeyValueCache", "length", length, 0, self.length, fix)
-        held = self._held.items() if length else ()  # an empty cache takes any batch
-        parts = {layer: (k[:, :, :length], v[:, :, :length]) for layer, (k, v) in held}
-        self._held = {layer: (k.clone(), v.clone()) for layer, (k, v) in parts.items()}
+        if length < self.length:
+            held = self._held.items() if length else ()  # an empty cache takes any batch
+            self._held = {one: tuple(p[:, :, :length].clone() for p in pair) for one, pair in held}

@@ -14,6 +14,7 @@ from utils.embedding import TokenEmbedding
 from utils.masking import Mask, causal_mask
 from utils.validation import (
     check_cache,
+    check_floating,
     check_ids,
     check_mask,
     check_multiple,
@@ -143,8 +144,7 @@ def apply_rotary(
     check_rotary("apply_rotary", "d", x.shape[-1], rope_theta)
     b, _, n, d = x.shape
     check_positions("apply_rotary", positions, b, n)
-    if not x.is_floating_point():
-        raise ValueError(f"apply_rotary: x must not be integers, got {x.dtype}. Take x.float().")
+    check_floating("apply_rotary", "x", x, "Take x.float().")
     # in half precision neighbours far from 0 have one position
     exact = torch.promote_types(x.dtype, torch.float32)
     pairs = torch.arange(0, d, 2, device=x.device, dtype=exact)
