@@ -55,7 +55,8 @@ def checks_of(chapter: str) -> dict[str, tuple[str, str, str]]:
     rest = source(sys.modules[f"checks.chapter_{chapter}"])
     for text in own.values():
         rest = rest.replace(text, "")
-    return {id: (_hash(_code(text)), _hash(_code(rest)), _shared()) for id, text in own.items()}
+    common = _hash(_code(rest)), _shared()
+    return {id: (_hash(_code(text)), *common) for id, text in own.items()}
 
 
 @dataclass(frozen=True)

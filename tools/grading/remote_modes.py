@@ -125,11 +125,11 @@ class RemoteDrawing(RemoteMode):
 
 
 REMOTE = (RemoteMode, RemoteTracer, RemoteResults, RemoteTables, RemoteDrawing)
-KINDS = {remote.kind.__name__: remote for remote in REMOTE}
+OF_KIND = {remote.kind: remote for remote in REMOTE}
+KINDS = {kind.__name__: remote for kind, remote in OF_KIND.items()}
 
 
 def active() -> list[RemoteMode]:
     """Return the modes of the checks that are active now, the outermost first."""
-    known = {remote.kind: remote for remote in REMOTE}
     modes = [*function_modes(), *dispatch_modes()]
-    return [known[type(mode)](mode) for mode in modes if type(mode) in known]
+    return [OF_KIND[type(mode)](mode) for mode in modes if type(mode) in OF_KIND]
