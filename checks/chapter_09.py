@@ -233,7 +233,7 @@ def decodes_together(to_text: Callable) -> None:
         attempt(to_text, to_numbers("뷁", "abc"), "abc")
     except Crashed as crash:
         said = crash.said
-        if str(said.params.get("words")).startswith("'utf-8' codec"):
+        if said.params.get("error") == "UnicodeDecodeError":
             raise Wrong(message("it-raises", what=said), lambda: "bytes-decoded-alone") from None
 
 
