@@ -12,6 +12,7 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import pytest
@@ -121,7 +122,7 @@ class Names(ast.NodeVisitor):
     def visit_Name(self, node: ast.Name) -> None:
         if isinstance(node.ctx, ast.Store):
             self._bind(node.id)
-        elif not any(node.id in names for names in (self.bound, *self._local)):
+        elif not any(node.id in scope for scope in (self.bound, *self._local)):
             self.read.add(node.id)
 
     def _bind(self, name: str) -> None:
@@ -177,6 +178,9 @@ class Names(ast.NodeVisitor):
     visit_ListComp = visit_SetComp = visit_DictComp = visit_GeneratorExp = _comprehension
 
 
+names = cache(Names)  # by the text of a cell
+
+
 def skippable(chapter: Chapter) -> list[str]:
     """The core path reads no name that only a section for another day binds."""
     parts = sections(chapter, deepest=3)
@@ -185,14 +189,14 @@ def skippable(chapter: Chapter) -> list[str]:
         for section in parts
         if section.another_day
         for cell in section.code
-        for name in Names(cell).bound
+        for name in names(cell).bound
     }
     complaints, there = [], set()
     for section in parts:
         if section.another_day:
             continue
         for cell in section.code:
-            found = Names(cell)
+            found = names(cell)
             if missing := sorted((found.read & waiting) - there):
                 first = cell.splitlines()[0]
                 complaints.append(f"{section.title!r} ({first}) reads {', '.join(missing)}")
@@ -208,12 +212,12 @@ def runs_again(chapter: Chapter) -> list[str]:
         own: set[str] = set()
         outer: set[str] = set()
         for cell in section.code:
-            found = Names(cell)
+            found = names(cell)
             outer |= found.read - own
             own |= found.bound
-        before = {n for s in all_sections[:number] for c in s.code for n in Names(c).bound}
+        before = {n for s in all_sections[:number] for c in s.code for n in names(c).bound}
         for later in all_sections[number:]:
-            rebound = {n for c in later.code for n in Names(c).bound} & outer & before
+            rebound = {n for c in later.code for n in names(c).bound} & outer & before
             if rebound:
                 complaints.append(
                     f"{section.title!r} reads {', '.join(sorted(rebound))}, which "
