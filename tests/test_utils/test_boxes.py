@@ -211,6 +211,14 @@ def test_a_second_box_on_one_object_is_wrong():
     assert value == pytest.approx((51 + 50 * 2 / 3) / 101)
 
 
+@pytest.mark.parametrize("misses, expected", [(99, 0.01), (100, 0.0)])
+def test_a_box_after_the_hundredth_of_its_class_does_not_count(misses, expected):
+    found = [joined(*[one(2, FAR, 0.9)] * misses, one(2, BOX, 0.1))]
+    value = average_precision(found, [TRUE])
+    assert value == pytest.approx(expected)
+    assert value == pytest.approx(of_coco(found, [TRUE]), abs=1e-9)
+
+
 def test_an_answer_where_nothing_stands_is_wrong():
     answers = [one(2, BOX, 0.5), one(2, BOX, 0.8)]
     assert average_precision(answers, [TRUE, EMPTY]) == pytest.approx(0.5)
