@@ -200,7 +200,7 @@ def test_the_notes_open_in_a_window_of_their_own(address: Address, page: Page) -
       const { h, v } = Reveal.getIndices(slide);
       Reveal.slide(h, v);
     }""")
-    expect(notes).to_contain_text("Let everybody write an answer first", timeout=LONG)
+    expect(notes).to_contain_text("Let all students write an answer first", timeout=LONG)
     expect(notes).to_contain_text("wrongly in exercise 3, Scores", timeout=LONG)
 
 
