@@ -201,7 +201,7 @@ def test_the_notes_open_in_a_window_of_their_own(address: Address, page: Page) -
       Reveal.slide(h, v);
     }""")
     expect(notes).to_contain_text("Let all students write an answer first", timeout=LONG)
-    expect(notes).to_contain_text("wrongly in exercise 3, Scores", timeout=LONG)
+    expect(notes).to_contain_text("Wrong answers to exercise 3, Scores", timeout=LONG)
 
 
 def test_the_pdf_has_a_page_for_each_step(tmp_path: Path) -> None:
