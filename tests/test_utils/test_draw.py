@@ -268,6 +268,15 @@ def test_colours_only_get_brighter() -> None:
     assert (rgb @ Tensor([0.299, 0.587, 0.114])).diff().min() > 0
 
 
+def test_signed_colours_keep_their_sign_in_grey() -> None:
+    colors = heat_colors(np.linspace(-2, 2, 257), Normalize(-2, 2))
+    assert np.diff(colors @ [0.299, 0.587, 0.114]).min() > -0.005  # rounded to 8 bits
+    negative, zero, positive = colors[[0, 128, 256]]
+    assert zero.max() - zero.min() < 0.05  # grey
+    assert negative[2] > negative[0] + 0.2  # blue
+    assert positive[0] > positive[2] + 0.2  # yellow
+
+
 def draw_script() -> str:
     """Return the JavaScript of the explorers."""
     return (Path(draw.__file__).with_name("explorer.js")).read_text(encoding="utf-8")

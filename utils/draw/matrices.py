@@ -21,11 +21,11 @@ from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
 from utils.draw.style import (
-    HEAT,
     WIDTH,
     as_array,
     as_texts,
     as_words,
+    color_map,
     color_scale,
     heat_colors,
     ink_on,
@@ -98,7 +98,7 @@ def show_matrices(
         row_labels: one text a row instead of its number.
         column_labels: one text a column instead of its number.
         values: write the numbers into the cells; by default where they fit.
-        symmetric: put 0 in the middle of the colours.
+        symmetric: put 0 in the middle of the colours, and take those of signed numbers.
         shared_scale: the same colours mean the same numbers in every matrix.
         alt: words for who cannot see the picture; by default what the matrices hold.
 
@@ -335,8 +335,7 @@ def _heat(ax: Axes, panel: _Panel, cell: float) -> AxesImage:
     """Draw one table into its axes, with the words in its cells and around it."""
     rows, columns = panel.table.shape
     numbers = np.ma.masked_invalid(panel.table.astype(np.float64))
-    cmap = plt.get_cmap(HEAT).with_extremes(bad="#d9d9d9")
-    image = ax.imshow(numbers, cmap, panel.norm, interpolation="nearest", aspect="auto")
+    image = ax.imshow(numbers, color_map(panel.norm), panel.norm, interpolation="nearest", aspect="auto")
     ax.set_frame_on(False)
     ax.tick_params(length=0)
     if panel.words or max(rows, columns) <= 20:

@@ -11,14 +11,16 @@ from contextvars import ContextVar
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
-from matplotlib.colors import Normalize
+from matplotlib.colors import Colormap, Normalize
 from matplotlib.textpath import TextPath
 from numpy.typing import ArrayLike
 from PIL import Image
 from torch import Tensor
 
 WIDTH = 8.0  # inches: what a notebook shows without scrolling
-HEAT = "viridis"  # its lightness only rises, so it survives a grey printer
+# The lightness of both only rises, so a grey printer keeps the order of the numbers.
+HEAT = "viridis"
+SIGNED = "cividis"  # for a scale with 0 in its middle: blue is negative, grey 0, yellow positive
 # Black, blue, orange, sky, green: told apart by every kind of colour blindness, and in grey by
 # the line style and the marker that go with each.
 COLORS = ("#000000", "#0072b2", "#d55e00", "#56b4e9", "#009e73", "#7a7a7a")
@@ -229,6 +231,12 @@ def color_scale(
     return Normalize(low, high if high > low else low + 1)
 
 
+def color_map(norm: Normalize) -> Colormap:
+    """Return the colours for a scale: those of signed numbers if 0 is in its middle."""
+    name = SIGNED if norm.vmin == -norm.vmax else HEAT
+    return plt.get_cmap(name).with_extremes(bad="#d9d9d9")
+
+
 def heat_colors(table: np.ndarray, norm: Normalize) -> np.ndarray:
     """Return the colour (red, green, blue), 0 to 1, of every number; infinities and nan are grey.
 
@@ -236,8 +244,7 @@ def heat_colors(table: np.ndarray, norm: Normalize) -> np.ndarray:
         table   (...)
         result  (..., 3)
     """
-    cmap = plt.get_cmap(HEAT).with_extremes(bad="#d9d9d9")
-    return cmap(norm(np.ma.masked_invalid(table.astype(np.float64))))[..., :3]
+    return color_map(norm)(norm(np.ma.masked_invalid(table.astype(np.float64))))[..., :3]
 
 
 def ink_on(color: Sequence[float]) -> str:
