@@ -1,6 +1,5 @@
 """Decoders whose layers differ: experts, latents, windows and sinks (chapter 19)."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from utils.hub.filling import Changed, Table, fill
 from utils.hub.pretrained import LLAMA
 from utils.latent_attention import LatentAttention
 from utils.masking import Mask
-from utils.modern_decoder import GatedFeedForward, GroupedQueryAttention, ModernBlock, ModernDecoder
+from utils.modern_decoder import ModernBlock, ModernDecoder, RMSNorm
 
 WHERE = "load_decoder"
 
@@ -45,9 +44,9 @@ def load_decoder(name: str | Path, *, dtype: torch.dtype = torch.float32) -> Mod
             f"quantization_config={config['quantization_config']!r}. "
             "Take the checkpoint that it was made from."
         )
-    builders = (_mixtral, _qwen3_moe, _gemma3, _gpt_oss, _deepseek_v3)
-    build, table = dict(zip(DECODERS, builders, strict=True))[config["model_type"]](config)
-    return fill(WHERE, folder, build, table, "model.", dtype)
+    with torch.device("meta"):
+        model, table = FAMILIES[config["model_type"]](config)
+    return fill(WHERE, folder, lambda: model, table, "model.", dtype)
 
 
 # --- what only one of them has
@@ -93,9 +92,9 @@ class SandwichBlock(nn.Module):
         super().__init__()
         width, eps = block.attn.embed_dim, block.norm1.eps
         self.norm1, self.attn = block.norm1, block.attn
-        self.norm_of_attn = type(block.norm1)(width, eps)
+        self.norm_of_attn = RMSNorm(width, eps)
         self.norm2, self.mlp = block.norm2, block.mlp
-        self.norm_of_mlp = type(block.norm1)(width, eps)
+        self.norm_of_mlp = RMSNorm(width, eps)
 
     def forward(
         self,
@@ -113,8 +112,9 @@ class SandwichBlock(nn.Module):
 MLP = "layers.*.mlp."
 EXPERT = MLP + "experts.*."
 PARTS = ("gate_proj", "up_proj", "down_proj")
+WITHOUT_MLP: Table = {theirs: ours for theirs, ours in LLAMA.items() if ".mlp." not in theirs}
 MIXTRAL: Table = {
-    **{theirs: ours for theirs, ours in LLAMA.items() if ".mlp." not in theirs},
+    **WITHOUT_MLP,
     "layers.*.block_sparse_moe.gate": MLP + "router",
     "layers.*.block_sparse_moe.experts.*.w1": EXPERT + "gate_proj",
     "layers.*.block_sparse_moe.experts.*.w3": EXPERT + "up_proj",
@@ -127,20 +127,15 @@ QWEN3_MOE: Table = {
 }
 
 
-def gemma3_table(factor: float) -> Table:
-    """Return the table of Gemma 3, whose norms multiply by 1 + weight.
-
-    Args:
-        factor: multiplies the queries, so that their scores have the scale of the config.
-    """
+def _gemma3_table(factor: float) -> Table:
+    """Return the table of Gemma 3: norms multiply by 1 + weight, and queries by a factor."""
 
     def from_one(name: str, factor: float = 1.0) -> Changed:
         return Changed((name,), lambda tensor: [(1 + tensor.float()) * factor])
 
-    norms = {name: from_one(ours) for name, ours in LLAMA.items() if "norm" in name}
     return {
         **LLAMA,
-        **norms,
+        **{theirs: from_one(str(ours)) for theirs, ours in LLAMA.items() if "norm" in theirs},
         "layers.*.self_attn.q_norm": from_one("layers.*.attn.q_norm", factor),
         "layers.*.post_attention_layernorm": from_one("layers.*.norm_of_attn"),
         "layers.*.pre_feedforward_layernorm": from_one("layers.*.norm2"),
@@ -148,50 +143,37 @@ def gemma3_table(factor: float) -> Table:
     }
 
 
-def gpt_oss_table(num_experts: int) -> Table:
-    """Return the table of gpt-oss, whose experts are stacked, transposed, and woven in pairs.
+def _gpt_oss_table(num_experts: int) -> Table:
+    """Return the table of gpt-oss: experts are stacked (x, in, out), gate and up in turn."""
 
-    Args:
-        num_experts: number of experts, x.
-    """
+    def each(*endings: str, in_turn: bool = False) -> Changed:
+        def change(stack: Tensor) -> list[Tensor]:
+            last = stack.shape[-1]
+            cuts = [slice(0, last, 2), slice(1, last, 2)] if in_turn else [slice(last)]
+            return [one[..., cut].t() for one in stack.unbind() for cut in cuts]
 
-    def names(*endings: str) -> tuple[str, ...]:
-        numbers = range(num_experts)
-        return tuple(f"{MLP}experts.{n}.{ending}" for n in numbers for ending in endings)
-
-    def woven(stack: Tensor) -> list[Tensor]:  # (x, ..., 2 m)
-        return [each[..., first::2].t() for each in stack.unbind() for first in (0, 1)]
+        names = (f"{MLP}experts.{x}.{ending}" for x in range(num_experts) for ending in endings)
+        return Changed(tuple(names), change)
 
     return {
-        **MIXTRAL,
+        **WITHOUT_MLP,
         "layers.*.self_attn.sinks": "layers.*.attn.sinks",
         MLP + "router": MLP + "router",
-        MLP + "experts.gate_up_proj": Changed(names("gate_proj.weight", "up_proj.weight"), woven),
-        MLP + "experts.gate_up_proj_bias": Changed(names("gate_proj.bias", "up_proj.bias"), woven),
-        MLP + "experts.down_proj": Changed(
-            names("down_proj.weight"), lambda stack: [each.t() for each in stack.unbind()]
-        ),
-        MLP + "experts.down_proj_bias": Changed(names("down_proj.bias"), torch.unbind),
+        MLP + "experts.gate_up_proj": each("gate_proj.weight", "up_proj.weight", in_turn=True),
+        MLP + "experts.gate_up_proj_bias": each("gate_proj.bias", "up_proj.bias", in_turn=True),
+        MLP + "experts.down_proj": each("down_proj.weight"),
+        MLP + "experts.down_proj_bias": each("down_proj.bias"),
     }
 
 
-def deepseek_v3_table(num_heads: int, rotary_dim: int, woven: bool, factor: float) -> Table:
-    """Return the table of DeepSeek-V3, whose pairs of rotary numbers are neighbours.
-
-    Args:
-        num_heads: number of heads, h.
-        rotary_dim: rotary numbers of a head, r.
-        woven: whether they are neighbours; else they are halves, as ours.
-        factor: multiplies the queries, as YaRN wants.
-    """
+def _deepseek_v3_table(num_heads: int, rotary_dim: int, in_pairs: bool, factor: float) -> Table:
+    """Return the table of DeepSeek-V3: rotary numbers are in pairs; queries times a factor."""
 
     def halves(name: str, heads: int, factor: float = 1.0) -> Changed:
-        """Sort the last r rows of each head."""
-
         def change(weight: Tensor) -> list[Tensor]:
-            each = weight.unflatten(0, (heads, -1))  # (h, d + r, in)
-            plain, rotary = each[:, :-rotary_dim], each[:, -rotary_dim:]
-            if woven:
+            rows = weight.unflatten(0, (heads, -1))  # (h, d + r, in)
+            plain, rotary = rows[:, :-rotary_dim], rows[:, -rotary_dim:]
+            if in_pairs:
                 rotary = torch.cat([rotary[:, 0::2], rotary[:, 1::2]], dim=1)
             return [torch.cat([plain, rotary], dim=1).flatten(0, 1) * factor]
 
@@ -212,9 +194,7 @@ def deepseek_v3_table(num_heads: int, rotary_dim: int, woven: bool, factor: floa
     }
 
 
-# --- from a config to a function that builds the model, and a table
-
-Family = tuple[Callable[[], ModernDecoder], Table]
+# --- from a config to the model and a table
 
 
 def _of(config: Config, key: str, kind: type = int, default: Any = MISSING) -> Any:
@@ -222,7 +202,13 @@ def _of(config: Config, key: str, kind: type = int, default: Any = MISSING) -> A
     return value_of(config, WHERE, key, kind, default)
 
 
-def _sizes(config: Config) -> dict[str, Any]:
+def _demand(config: Config, **only: object) -> None:
+    """Refuse other forms than these, which are also the defaults."""
+    for key, value in only.items():
+        demand(WHERE, config, key, value, default=value)
+
+
+def _sizes(config: Config, head_dim: int | None = None, tied: bool = False) -> dict[str, Any]:
     """Return the arguments of `ModernDecoder` that all call by the same names."""
     heads = _of(config, "num_attention_heads")
     return {
@@ -232,14 +218,14 @@ def _sizes(config: Config) -> dict[str, Any]:
         "num_kv_heads": _of(config, "num_key_value_heads", int, heads),
         "mlp_dim": _of(config, "intermediate_size"),
         "num_layers": _of(config, "num_hidden_layers"),
-        "head_dim": _of(config, "head_dim", int, None),
-        "tie_weights": _of(config, "tie_word_embeddings", bool, False),
+        "head_dim": _of(config, "head_dim", int, head_dim),
+        "tie_weights": _of(config, "tie_word_embeddings", bool, tied),
         "norm_eps": _of(config, "rms_norm_eps", float),
     }
 
 
-def _is_local(config: Config, every: int) -> list[bool]:
-    """Return for each layer whether it has a window; without a list, each `every`-th has none."""
+def _windows(config: Config, every: int) -> list[int | None]:
+    """Return the window of each layer; without a list, each `every`-th has none."""
     count, kinds = _of(config, "num_hidden_layers"), ["full_attention", "sliding_attention"]
     usual = [kinds[(number + 1) % every > 0] for number in range(count)]
     given = _of(config, "layer_types", list, usual)
@@ -248,134 +234,99 @@ def _is_local(config: Config, every: int) -> list[bool]:
             f"{WHERE}: layer_types must be {' or '.join(kinds)} for each of {count} layers, "
             f"got {given}. Take the config.json that was saved with these weights."
         )
-    return [kind == kinds[1] for kind in given]
+    return [_of(config, "sliding_window") if kind == kinds[1] else None for kind in given]
 
 
-def _mixtral(config: Config) -> Family:
-    demand(WHERE, config, "hidden_act", "silu", default="silu")
-    window = _of(config, "sliding_window", int, None)
-    sizes = {**_sizes(config), **rotary_of(WHERE, config), "window": window}
+def _mixtral(config: Config) -> tuple[ModernDecoder, Table]:
+    _demand(config, hidden_act="silu")
     count, chosen = _of(config, "num_local_experts"), _of(config, "num_experts_per_tok")
-
-    def build() -> ModernDecoder:
-        model = ModernDecoder(**sizes)
-        for block in model.layers:
-            block.mlp = MixtureOfExperts(sizes["embed_dim"], sizes["mlp_dim"], count, chosen)
-        return model
-
-    return build, MIXTRAL
+    window = _of(config, "sliding_window", int, None)
+    model = ModernDecoder(**_sizes(config), **rotary_of(WHERE, config), window=window)
+    for block in model.layers:
+        sizes = block.attn.embed_dim, block.mlp.gate_proj.out_features
+        block.mlp = MixtureOfExperts(*sizes, count, chosen)
+    return model, MIXTRAL
 
 
-def _qwen3_moe(config: Config) -> Family:
-    demand(WHERE, config, "hidden_act", "silu", default="silu")
-    demand(WHERE, config, "attention_bias", False, default=False)
+def _qwen3_moe(config: Config) -> tuple[ModernDecoder, Table]:
+    _demand(config, hidden_act="silu", attention_bias=False)
+    count = "num_experts" if "num_experts" in config else "num_local_experts"  # old and new name
+    experts = {
+        "mlp_dim": _of(config, "moe_intermediate_size"),
+        "num_experts": _of(config, count),
+        "experts_per_token": _of(config, "num_experts_per_tok"),
+        "normalize": _of(config, "norm_topk_prob", bool, False),
+    }
+    dense, step = _of(config, "mlp_only_layers", list, []), _of(config, "decoder_sparse_step")
     slides = _of(config, "use_sliding_window", bool, False)
     window = _of(config, "sliding_window", int, None) if slides else None
-    sizes = {**_sizes(config), **rotary_of(WHERE, config), "window": window}
-    dense, step = _of(config, "mlp_only_layers", list, []), _of(config, "decoder_sparse_step")
-    width = _of(config, "moe_intermediate_size")
-    count = _of(config, "num_experts", int, config.get("num_local_experts"))  # the old name first
-    chosen = _of(config, "num_experts_per_tok")
-    normalize = _of(config, "norm_topk_prob", bool, False)
-
-    def build() -> ModernDecoder:
-        model = ModernDecoder(**sizes, qk_norm=True)
-        for number, block in enumerate(model.layers):
-            if number not in dense and (number + 1) % step == 0:
-                block.mlp = MixtureOfExperts(
-                    sizes["embed_dim"], width, count, chosen, normalize=normalize
-                )
-        return model
-
-    return build, QWEN3_MOE
+    options = {**_sizes(config), **rotary_of(WHERE, config), "window": window}
+    model = ModernDecoder(**options, qk_norm=True)
+    for number, block in enumerate(model.layers):
+        if number not in dense and (number + 1) % step == 0:
+            block.mlp = MixtureOfExperts(options["embed_dim"], **experts)
+    return model, QWEN3_MOE
 
 
-def _gemma3(config: Config) -> Family:
-    demand(WHERE, config, "hidden_activation", "gelu_pytorch_tanh", default="gelu_pytorch_tanh")
-    for key in ("attention_bias", "use_bidirectional_attention"):
-        demand(WHERE, config, key, False, default=False)
-    for key in ("attn_logit_softcapping", "final_logit_softcapping"):
-        demand(WHERE, config, key, None, default=None)
-    head_dim = _of(config, "head_dim", int, 256)
-    sizes = {**_sizes(config), "head_dim": head_dim}
-    sizes["tie_weights"] = _of(config, "tie_word_embeddings", bool, True)
-    local = _is_local(config, _of(config, "sliding_window_pattern", int, 6))
-    window = _of(config, "sliding_window", int, None)
-    both = _of(config, "rope_parameters", dict, {})
+def _gemma3(config: Config) -> tuple[ModernDecoder, Table]:
+    _demand(config, hidden_activation="gelu_pytorch_tanh", use_bidirectional_attention=False)
+    _demand(config, attn_logit_softcapping=None, final_logit_softcapping=None)
+    _demand(config, attention_bias=False)
+    given = _of(config, "rope_parameters", dict, {})
     rotary = [
-        rotary_of(WHERE, {"rope_theta": theta, **_of(both, kind, dict, {}), "rope_scaling": rope})
-        for kind, theta, rope in (
-            ("full_attention", _of(config, "rope_theta", float, 1e6), config.get("rope_scaling")),
-            ("sliding_attention", _of(config, "rope_local_base_freq", float, 1e4), None),
+        rotary_of(WHERE, {"rope_theta": base, "rope_scaling": old, "rope_parameters": new})
+        for base, old, new in (
+            (_of(config, "rope_local_base_freq", float, 1e4), None, given.get("sliding_attention")),
+            (
+                _of(config, "rope_theta", float, 1e6),
+                config.get("rope_scaling"),
+                given.get("full_attention"),
+            ),
         )
     ]
-
-    def build() -> ModernDecoder:
-        model = ModernDecoder(**sizes, qk_norm=True)
-        model.embedding.factor = sizes["embed_dim"] ** 0.5
-        for number, is_local in enumerate(local):
-            block = model.layers[number]
-            block.attn = GroupedQueryAttention(
-                *(sizes[name] for name in ("embed_dim", "num_heads", "num_kv_heads", "head_dim")),
-                qk_norm=True,
-                norm_eps=sizes["norm_eps"],
-                window=window if is_local else None,
-                **rotary[is_local],
-            )
-            block.mlp.act = nn.GELU("tanh")
-            model.layers[number] = SandwichBlock(block)
-        return model
-
-    scalar = _of(config, "query_pre_attn_scalar", float, 256)
-    if not scalar:
-        demand(WHERE, config, "query_pre_attn_scalar", head_dim, default=256)
-    return build, gemma3_table((head_dim / scalar) ** 0.5)
+    model = ModernDecoder(**_sizes(config, 256, tied=True), qk_norm=True)
+    model.embedding.factor = _of(config, "hidden_size") ** 0.5
+    windows = _windows(config, _of(config, "sliding_window_pattern", int, 6))
+    for number, window in enumerate(windows):
+        block = model.layers[number]
+        block.attn.window = window
+        block.attn.rope_theta = rotary[window is None]["rope_theta"]
+        block.attn.rope_scaling = rotary[window is None].get("rope_scaling")
+        block.mlp.act = nn.GELU("tanh")
+        model.layers[number] = SandwichBlock(block)
+    scalar = _of(config, "query_pre_attn_scalar", int, 256)
+    return model, _gemma3_table((_of(config, "head_dim", int, 256) / scalar) ** 0.5)
 
 
-def _gpt_oss(config: Config) -> Family:
-    demand(WHERE, config, "attention_bias", True, default=True)
-    sizes = {**_sizes(config), "head_dim": _of(config, "head_dim", int, 64)}
-    rotary = rotary_of(WHERE, config, yarn=True)
-    local, window = _is_local(config, 2), _of(config, "sliding_window", int, None)
+def _gpt_oss(config: Config) -> tuple[ModernDecoder, Table]:
+    _demand(config, attention_bias=True)
     count, chosen = _of(config, "num_local_experts"), _of(config, "num_experts_per_tok")
-    alpha = _of(config, "swiglu_alpha", float, 1.702)
+    steepness = _of(config, "swiglu_alpha", float, 1.702)
     limit = _of(config, "swiglu_limit", float, 7.0)
-
-    def build() -> ModernDecoder:
-        model = ModernDecoder(**sizes)
-        width, heads = sizes["embed_dim"], sizes["num_heads"]
-        for block, is_local in zip(model.layers, local, strict=True):
-            block.attn = GroupedQueryAttention(
-                *(width, heads, sizes["num_kv_heads"], sizes["head_dim"]),
-                bias=True,
-                window=window if is_local else None,
-                sinks=True,
-                **rotary,
-            )
-            block.attn.out_proj = nn.Linear(heads * sizes["head_dim"], width)
-            block.mlp = MixtureOfExperts(width, sizes["mlp_dim"], count, chosen)
-            block.mlp.router = nn.Linear(width, count)
-            block.mlp.experts = nn.ModuleList(
-                ClampedFeedForward(width, sizes["mlp_dim"], alpha, limit) for _ in range(count)
-            )
-        return model
-
-    return build, gpt_oss_table(count)
-
-
-def _deepseek_v3(config: Config) -> Family:
-    only = {"hidden_act": "silu", "attention_bias": False, "scoring_func": "sigmoid"}
-    for key, value in {**only, "topk_method": "noaux_tc", "moe_layer_freq": 1}.items():
-        demand(WHERE, config, key, value, default=value)
     rotary = rotary_of(WHERE, config, yarn=True)
-    sizes = {**_sizes(config), "head_dim": 2}  # of an attention that is replaced
+    model = ModernDecoder(**_sizes(config, 64), **rotary, bias=True)
+    for block, window in zip(model.layers, _windows(config, 2), strict=True):
+        heads, width = block.attn.num_heads, block.attn.embed_dim
+        block.attn.window, block.attn.sinks = window, nn.Parameter(torch.zeros(heads))
+        block.attn.out_proj = nn.Linear(block.attn.out_proj.in_features, width)
+        inner = block.mlp.gate_proj.out_features
+        block.mlp = MixtureOfExperts(width, inner, count, chosen)
+        block.mlp.router = nn.Linear(width, count)
+        experts = (ClampedFeedForward(width, inner, steepness, limit) for _ in range(count))
+        block.mlp.experts = nn.ModuleList(experts)
+    return model, _gpt_oss_table(count)
+
+
+def _deepseek_v3(config: Config) -> tuple[ModernDecoder, Table]:
+    _demand(config, hidden_act="silu", attention_bias=False, scoring_func="sigmoid")
+    _demand(config, topk_method="noaux_tc", moe_layer_freq=1)
+    rotary = rotary_of(WHERE, config, yarn=True)
     latent = {
         "head_dim": _of(config, "qk_nope_head_dim"),
         "rotary_dim": _of(config, "qk_rope_head_dim"),
         "value_dim": _of(config, "v_head_dim"),
         "latent_dim": _of(config, "kv_lora_rank"),
         "query_latent_dim": _of(config, "q_lora_rank", int, None),
-        **rotary,
     }
     experts = {
         "mlp_dim": _of(config, "moe_intermediate_size"),
@@ -389,19 +340,21 @@ def _deepseek_v3(config: Config) -> Family:
         "groups_per_token": _of(config, "topk_group"),
     }
     first = _of(config, "first_k_dense_replace", float, 3)  # it may be 0
-
-    def build() -> ModernDecoder:
-        model = ModernDecoder(**sizes)
-        for number, block in enumerate(model.layers):
-            block.attn = LatentAttention(sizes["embed_dim"], sizes["num_heads"], **latent)
-            if number >= first:
-                block.mlp = MixtureOfExperts(sizes["embed_dim"], **experts)
-        return model
-
+    sizes = {**_sizes(config), "head_dim": 2}  # of an attention that is replaced
+    model = ModernDecoder(**sizes)
+    for number, block in enumerate(model.layers):
+        block.attn = LatentAttention(sizes["embed_dim"], sizes["num_heads"], **latent, **rotary)
+        if number >= first:
+            block.mlp = MixtureOfExperts(sizes["embed_dim"], **experts)
     factor = 1.0
-    if "rope_scaling" in rotary:
+    if "rope_scaling" in rotary:  # then scores are multiplied, too
         rope = config.get("rope_parameters") or config["rope_scaling"]
-        far = _of(rope, "mscale_all_dim", float, 0)
-        factor = grown(rotary["rope_scaling"].factor, far) ** 2
-    woven = _of(config, "rope_interleave", bool, True)
-    return build, deepseek_v3_table(sizes["num_heads"], latent["rotary_dim"], woven, factor)
+        factor = grown(rotary["rope_scaling"].factor, _of(rope, "mscale_all_dim", float, 0)) ** 2
+    in_pairs = _of(config, "rope_interleave", bool, True)
+    table = _deepseek_v3_table(sizes["num_heads"], latent["rotary_dim"], in_pairs, factor)
+    return model, table
+
+
+BUILDERS = (_mixtral, _qwen3_moe, _gemma3, _gpt_oss, _deepseek_v3)
+# model_type -> what makes the model and the table from a config
+FAMILIES = dict(zip(DECODERS, BUILDERS, strict=True))
