@@ -650,6 +650,29 @@ BAD_CONFIGS = [
     ("llama", {"rope_parameters": None, "rope_scaling": {"type": "linear"}}, "linear"),
     ("llama", {"rope_parameters": {"partial_rotary_factor": 0.5}}, "0.5"),
     ("llama", {"model_type": "gemma"}, "llama or mistral or qwen2 or qwen3"),
+    ("llama", {"model_type": "mixtral"}, "Take load_decoder."),
+    ("mixtral", {"model_type": "qwen3"}, "Take load_llama."),
+    ("mixtral", {"hidden_act": "gelu"}, "hidden_act='silu'"),
+    ("mixtral", {"rope_parameters": {**YARN}}, "default or llama3"),
+    ("mixtral", {"num_experts_per_tok": 5}, "experts_per_token must be an integer from 1 to 4"),
+    ("mixtral", {"quantization_config": {"quant_method": "fp8"}}, "quantization_config={'quant"),
+    ("qwen3_moe", {"attention_bias": True}, "attention_bias=False"),
+    ("gemma3_text", {"final_logit_softcapping": 30.0}, "final_logit_softcapping=None"),
+    ("gemma3_text", {"use_bidirectional_attention": True}, "bidirectional_attention=False"),
+    ("gemma3_text", {"layer_types": ["full_attention"]}, "for each of 2 layers"),
+    ("gemma3_text", {"layer_types": ["full_attention", "linear_attention"]}, "layer_types"),
+    (
+        "gemma3_text",
+        {"rope_parameters": {"full_attention": {"rope_type": "linear", "factor": 8.0}}},
+        "linear",
+    ),
+    ("gpt_oss", {"attention_bias": False}, "attention_bias=True"),
+    ("gpt_oss", {"quantization_config": {"quant_method": "mxfp4"}}, "mxfp4"),
+    ("gpt_oss", {"rope_parameters": {**YARN, "beta_slow": 40}}, "rise from low to high"),
+    ("gpt_oss", {"rope_parameters": {**YARN, "rope_theta": 1.0}}, "the base of YaRN above 1"),
+    ("deepseek_v3", {"scoring_func": "softmax"}, "scoring_func='sigmoid'"),
+    ("deepseek_v3", {"topk_method": "greedy"}, "topk_method='noaux_tc'"),
+    ("deepseek_v3", {"topk_group": 9}, "groups_per_token must be an integer from 1 to 4"),
     (
         "qwen3",
         {
@@ -711,6 +734,43 @@ def test_no_entry_of_a_config_raises_anything_but_words(copied, kind):
                 inputs = torch.zeros(1, 2, 12, 8) if kind == "vit" else some_ids()
                 assert ours(inputs).isfinite().all(), (key, junk)
     assert refused > 50
+
+
+@torch.no_grad()
+def test_the_spelling_of_old_configs(copied):
+    """What the published configs of these families say in other words."""
+    folder, _, _ = copied("gemma3_text")
+    expected = load_decoder(folder)(some_ids())
+    set_config(folder, rope_parameters=None, rope_theta=1_000_000, rope_local_base_freq=10_000)
+    assert torch.equal(load_decoder(folder)(some_ids()), expected)
+    set_config(folder, layer_types=None, sliding_window_pattern=2)
+    assert torch.equal(load_decoder(folder)(some_ids()), expected)
+    set_config(folder, rope_local_base_freq=50.0)
+    assert not torch.allclose(load_decoder(folder)(some_ids()), expected)
+
+    folder, _, _ = copied("qwen3_moe")
+    expected = load_decoder(folder)(some_ids())
+    set_config(folder, num_experts=4, num_local_experts=None)
+    assert torch.equal(load_decoder(folder)(some_ids()), expected)
+
+    folder, _, _ = copied("deepseek_v3")
+    set_config(folder, rope_parameters=YARN)
+    expected = load_decoder(folder)(some_ids())
+    old = {"type" if key == "rope_type" else key: value for key, value in YARN.items()}
+    set_config(folder, rope_parameters=None, rope_theta=old.pop("rope_theta"), rope_scaling=old)
+    assert torch.equal(load_decoder(folder)(some_ids()), expected)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("kind", ["mistral", "mixtral", "gemma3_text", "gpt_oss", "deepseek_v3"])
+def test_a_rolling_cache_changes_nothing(write, kind):
+    changed = (("sliding_window", 3),) if kind in ("mistral", "mixtral") else ()
+    ours, ids = loader(kind)(write(kind, changed)[0]), some_ids()
+    kept, everything = KeyValueCache(rolling=True), KeyValueCache()
+    for cache in (kept, everything):
+        parts = [ours(part, cache=cache) for part in ids.split([5, 1, 1, 2], dim=1)]
+        torch.testing.assert_close(torch.cat(parts, dim=1), ours(ids), atol=1e-5, rtol=1e-5)
+    assert (kept.nbytes < everything.nbytes) == (kind != "deepseek_v3"), "which has no window"
 
 
 def test_what_is_no_window_and_no_scaling_for_transformers_is_none_here(copied):

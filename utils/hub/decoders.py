@@ -202,7 +202,7 @@ def _of(config: Config, key: str, kind: type = int, default: Any = MISSING) -> A
     return value_of(config, WHERE, key, kind, default)
 
 
-def _demand(config: Config, **only: object) -> None:
+def _demand(config: Config, only: dict[str, object]) -> None:
     """Refuse other forms than these, which are also the defaults."""
     for key, value in only.items():
         demand(WHERE, config, key, value, default=value)
@@ -237,19 +237,24 @@ def _windows(config: Config, every: int) -> list[int | None]:
     return [_of(config, "sliding_window") if kind == kinds[1] else None for kind in given]
 
 
+def _blocks(model: ModernDecoder) -> list[Any]:
+    """Return the blocks, whose parts are replaced."""
+    return list(model.layers)
+
+
 def _mixtral(config: Config) -> tuple[ModernDecoder, Table]:
-    _demand(config, hidden_act="silu")
+    _demand(config, {"hidden_act": "silu"})
     count, chosen = _of(config, "num_local_experts"), _of(config, "num_experts_per_tok")
     window = _of(config, "sliding_window", int, None)
     model = ModernDecoder(**_sizes(config), **rotary_of(WHERE, config), window=window)
-    for block in model.layers:
+    for block in _blocks(model):
         sizes = block.attn.embed_dim, block.mlp.gate_proj.out_features
         block.mlp = MixtureOfExperts(*sizes, count, chosen)
     return model, MIXTRAL
 
 
 def _qwen3_moe(config: Config) -> tuple[ModernDecoder, Table]:
-    _demand(config, hidden_act="silu", attention_bias=False)
+    _demand(config, {"hidden_act": "silu", "attention_bias": False})
     count = "num_experts" if "num_experts" in config else "num_local_experts"  # old and new name
     experts = {
         "mlp_dim": _of(config, "moe_intermediate_size"),
@@ -262,36 +267,32 @@ def _qwen3_moe(config: Config) -> tuple[ModernDecoder, Table]:
     window = _of(config, "sliding_window", int, None) if slides else None
     options = {**_sizes(config), **rotary_of(WHERE, config), "window": window}
     model = ModernDecoder(**options, qk_norm=True)
-    for number, block in enumerate(model.layers):
+    for number, block in enumerate(_blocks(model)):
         if number not in dense and (number + 1) % step == 0:
             block.mlp = MixtureOfExperts(options["embed_dim"], **experts)
     return model, QWEN3_MOE
 
 
 def _gemma3(config: Config) -> tuple[ModernDecoder, Table]:
-    _demand(config, hidden_activation="gelu_pytorch_tanh", use_bidirectional_attention=False)
-    _demand(config, attn_logit_softcapping=None, final_logit_softcapping=None)
-    _demand(config, attention_bias=False)
-    given = _of(config, "rope_parameters", dict, {})
-    rotary = [
-        rotary_of(WHERE, {"rope_theta": base, "rope_scaling": old, "rope_parameters": new})
-        for base, old, new in (
-            (_of(config, "rope_local_base_freq", float, 1e4), None, given.get("sliding_attention")),
-            (
-                _of(config, "rope_theta", float, 1e6),
-                config.get("rope_scaling"),
-                given.get("full_attention"),
-            ),
-        )
-    ]
+    _demand(config, {"hidden_activation": "gelu_pytorch_tanh", "attention_bias": False})
+    _demand(config, {"attn_logit_softcapping": None, "final_logit_softcapping": None})
+    _demand(config, {"use_bidirectional_attention": False})
+    full = {"rope_theta": _of(config, "rope_theta", float, 1_000_000.0)}
+    full["rope_scaling"] = config.get("rope_scaling")
+    local = {"rope_theta": _of(config, "rope_local_base_freq", float, 10_000.0)}
+    given = _of(config, "rope_parameters", dict, {})  # what old configs say in other entries
+    full, local = (
+        rotary_of(WHERE, {**old, "rope_parameters": given.get(kind)})
+        for kind, old in (("full_attention", full), ("sliding_attention", local))
+    )
     model = ModernDecoder(**_sizes(config, 256, tied=True), qk_norm=True)
     model.embedding.factor = _of(config, "hidden_size") ** 0.5
     windows = _windows(config, _of(config, "sliding_window_pattern", int, 6))
-    for number, window in enumerate(windows):
-        block = model.layers[number]
+    for number, (block, window) in enumerate(zip(_blocks(model), windows, strict=True)):
+        rotary = full if window is None else local
+        block.attn.rope_theta = rotary["rope_theta"]
+        block.attn.rope_scaling = rotary.get("rope_scaling")
         block.attn.window = window
-        block.attn.rope_theta = rotary[window is None]["rope_theta"]
-        block.attn.rope_scaling = rotary[window is None].get("rope_scaling")
         block.mlp.act = nn.GELU("tanh")
         model.layers[number] = SandwichBlock(block)
     scalar = _of(config, "query_pre_attn_scalar", int, 256)
@@ -299,13 +300,13 @@ def _gemma3(config: Config) -> tuple[ModernDecoder, Table]:
 
 
 def _gpt_oss(config: Config) -> tuple[ModernDecoder, Table]:
-    _demand(config, attention_bias=True)
+    _demand(config, {"attention_bias": True})
     count, chosen = _of(config, "num_local_experts"), _of(config, "num_experts_per_tok")
     steepness = _of(config, "swiglu_alpha", float, 1.702)
     limit = _of(config, "swiglu_limit", float, 7.0)
     rotary = rotary_of(WHERE, config, yarn=True)
     model = ModernDecoder(**_sizes(config, 64), **rotary, bias=True)
-    for block, window in zip(model.layers, _windows(config, 2), strict=True):
+    for block, window in zip(_blocks(model), _windows(config, 2), strict=True):
         heads, width = block.attn.num_heads, block.attn.embed_dim
         block.attn.window, block.attn.sinks = window, nn.Parameter(torch.zeros(heads))
         block.attn.out_proj = nn.Linear(block.attn.out_proj.in_features, width)
@@ -318,8 +319,8 @@ def _gpt_oss(config: Config) -> tuple[ModernDecoder, Table]:
 
 
 def _deepseek_v3(config: Config) -> tuple[ModernDecoder, Table]:
-    _demand(config, hidden_act="silu", attention_bias=False, scoring_func="sigmoid")
-    _demand(config, topk_method="noaux_tc", moe_layer_freq=1)
+    _demand(config, {"hidden_act": "silu", "attention_bias": False, "scoring_func": "sigmoid"})
+    _demand(config, {"topk_method": "noaux_tc", "moe_layer_freq": 1})
     rotary = rotary_of(WHERE, config, yarn=True)
     latent = {
         "head_dim": _of(config, "qk_nope_head_dim"),
@@ -342,7 +343,7 @@ def _deepseek_v3(config: Config) -> tuple[ModernDecoder, Table]:
     first = _of(config, "first_k_dense_replace", float, 3)  # it may be 0
     sizes = {**_sizes(config), "head_dim": 2}  # of an attention that is replaced
     model = ModernDecoder(**sizes)
-    for number, block in enumerate(model.layers):
+    for number, block in enumerate(_blocks(model)):
         block.attn = LatentAttention(sizes["embed_dim"], sizes["num_heads"], **latent, **rotary)
         if number >= first:
             block.mlp = MixtureOfExperts(sizes["embed_dim"], **experts)

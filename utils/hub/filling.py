@@ -248,7 +248,8 @@ def _their_names(table: Table, missing: list[str]) -> list[str]:
         for count in (len(numbers), 1):  # a row for each expert says its number
             starred = NUMBER.sub("*", name, count=count)
             stem, _, ending = starred.rpartition(".")
-            if theirs := names.get(starred) or (stem in names and f"{names[stem]}.{ending}"):
+            if starred in names or stem in names:
+                theirs = names.get(starred) or f"{names[stem]}.{ending}"
                 found.add(_numbered(theirs, numbers))
                 break
     return sorted(found)

@@ -8,7 +8,7 @@ import torch
 
 from utils.hub.checkpoints import Config
 from utils.hub.configs import demand, open_config, rotary_of, value_of
-from utils.hub.filling import fill, flattened, transposed, unpacked
+from utils.hub.filling import Table, fill, flattened, transposed, unpacked
 from utils.language_model import LanguageModel, TextEncoder
 from utils.modern_decoder import ModernDecoder
 from utils.vision_transformer import VisionTransformer
@@ -18,7 +18,7 @@ from utils.vision_transformer import VisionTransformer
 ATTENTION = "encoder.layers.*.attn."
 MLP = "encoder.layers.*.mlp."
 
-VIT = {
+VIT: Table = {
     "embeddings.cls_token": "embedding.class_token",
     "embeddings.position_embeddings": "embedding.positions",
     "embeddings.patch_embeddings.projection.weight": flattened("embedding.proj.weight"),
@@ -36,7 +36,7 @@ VIT = {
     "pooler.dense": None,
 }
 
-BERT = {
+BERT: Table = {
     "embeddings.word_embeddings": "embedding.tokens",
     "embeddings.position_embeddings.weight": "embedding.positions",
     "embeddings.token_type_embeddings": "types",
@@ -61,7 +61,7 @@ BERT = {
     "qa_outputs": None,
 }
 
-GPT2 = {
+GPT2: Table = {
     "wte": "embedding.tokens",
     "wpe.weight": "embedding.positions",
     "h.*.ln_1": "encoder.layers.*.norm1",
@@ -77,7 +77,7 @@ GPT2 = {
 }
 
 # llama, mistral, qwen2 and qwen3: the last two rows but one of a block are Qwen3's
-LLAMA = {
+LLAMA: Table = {
     "embed_tokens": "embedding.tokens",
     "layers.*.input_layernorm": "layers.*.norm1",
     "layers.*.self_attn.q_proj": "layers.*.attn.q_proj",
