@@ -91,6 +91,11 @@ BANK = {
             ),
             swap("shifts[:, None", "shifts.flip(-1)[:, None", cause="rows-from-the-bottom"),
             swap("shifts[:, None", "shifts.relu()[:, None", cause="only-one-direction"),
+            swap(
+                "* inside",
+                "* inside * (shifts != 0)[:, None, :, None]",
+                cause="unmoved-rows-are-empty",
+            ),
             swap("shifts[:, None", "shifts.abs()[:, None", cause="sign-is-dropped"),
             swap("(width) -", "(width) - 1 -", cause="moves-one-too-far"),
             swap(
@@ -196,6 +201,10 @@ BANK = {
             swap("logits[:, w - 1 : -1]", "logits[:, w - 2 : -2]", cause="target-two-ahead"),
             swap(" / math.log(2)", "", cause="given-in-nats"),
             swap("/ math.log(2)", "* math.log(2)", cause="multiplied-by-log-2"),
+            swap("math.log(2)", "math.log(10)", cause="base-is-not-2"),
+            swap("math.log(2)", "math.log(2) ** 2", cause="converted-to-bits-twice"),
+            swap("[:, w - 1 : -1]", "[:, :-w]", cause="shifted-by-all-words"),
+            swap("cost.mean(dim=1)", "cost.sum(dim=1) / len(ids)", cause="divided-by-pictures"),
             swap("cost.mean", "cost.sum", cause="bits-of-all-pixels"),
             swap("cost.mean(dim=1) / math.log(2)", "cost.sum(dim=1)", cause="nats-of-all-pixels"),
             swap("return cost", "return -cost", cause="log-probability-has-a-sign"),
@@ -291,8 +300,13 @@ BANK = {
             swap(FORMULA, "scale * conditional", cause="scale-is-a-temperature"),
             swap(FORMULA, "scale * (conditional - unconditional)", cause="difference-alone"),
             swap(FORMULA, "conditional - scale * unconditional", cause="too-much-is-subtracted"),
+            swap(FORMULA, "unconditional + scale * conditional", cause="unconditional-is-added"),
+            swap("+ scale", "- scale", cause="sign-of-the-difference"),
             swap(FORMULA, "conditional", cause="guidance-is-missing"),
         ],
+        equivalent={
+            f"{MASK} => {MASK.replace('-1', '(1)')}": "the last axis of two is axis 1",
+        },
         right=[
             guided(
                 "logits = (1 - scale) * unconditional + scale * conditional",
@@ -333,6 +347,10 @@ BANK = {
                 "dropped = (chance < rate)[:, None] & (torch.arange(ids.shape[1]) <= w)",
                 cause="a-pixel-is-dropped-too",
             ),
+            swap("[:, None] & is_word", "[:, None] & ~is_word", cause="pixels-instead-of-words"),
+            swap("chance < rate", "chance < 1 - rate", cause="rate-is-kept"),
+            swap("(is_word, -100)", "(~is_word, -100)", cause="pixels-are-no-targets"),
+            swap("(dropped, any_word)", "(dropped, 0)", cause="dropped-words-are-zero"),
             swap("[:, None] & is_word", "[:, None]", cause="whole-row-is-dropped"),
             swap(
                 "ids.masked_fill(is_word, -100)[:, 1:]", "ids[:, 1:]", cause="words-are-targets-too"
@@ -352,7 +370,7 @@ BANK = {
             ),
             swap("-100", "any_word", cause="ignored-id-is-any-word"),
             swap("-100", "0", cause="ignored-id-is-zero"),
-            swap("-100", "-1", cause="ignored-id-is-minus-one"),
+            swap("-100", "-1", cause="ignored-id-is-another"),
             swap(
                 "ids.masked_fill(is_word, -100)",
                 "ids.masked_fill(is_word | (chance < rate)[:, None], -100)",
@@ -377,6 +395,10 @@ BANK = {
                 cause="changed-in-place",
             ),
         ],
+        equivalent={
+            "dropped = (chance < rate)[:, None] & is_word  # (b, n) => "
+            "dropped = ((chance) <= (rate))[:, None] & is_word  # (b, n)": "never equal",
+        },
         right=[
             batch(
                 "inputs, targets = ids[:, :-1].clone(), ids[:, 1:].clone()",
@@ -418,7 +440,7 @@ BANK = {
                 "return u + scale * (c - u)",
                 cause="rows-alternate-halves-are-read",
             ),
-            swap(PROMPTS, "torch.cat([silent, captions])", cause="halves-are-swapped"),
+            swap(PROMPTS, "torch.cat([silent, captions])", cause="guides-away-from-the-caption"),
             swap(
                 TWICE, "pixels[[0]].repeat(2 * len(pixels), 1)", cause="first-picture-for-all-rows"
             ),
@@ -429,14 +451,16 @@ BANK = {
                 "return u + scale * (c - u)",
                 cause="without-caption-without-pixels",
             ),
-            swap(PROMPTS, "captions.repeat(2, 1)", cause="both-have-the-caption"),
+            swap(PROMPTS, "captions.repeat(2, 1)", cause="guidance-is-missing"),
+            swap(f"prompts, {TWICE}", f"{TWICE}, prompts", cause="pixels-before-the-caption"),
+            swap("(captions, any_word)", "(captions, 0)", cause="any-word-is-zero"),
             swap("return unconditional", "return conditional", cause="scale-counts-from-0"),
             swap(
                 "return unconditional + scale * (conditional - unconditional)",
                 "return (unconditional + scale * (conditional - unconditional)).softmax(dim=-1)",
                 cause="probabilities-for-logits",
             ),
-            swap("[:, -1]", "[:, 0]", cause="first-logits-are-read"),
+            swap("[:, -1]", "[:, 0]", cause="other-logits-are-read"),
         ],
         right=[
             swap(TWICE, "torch.cat([pixels, pixels])"),
