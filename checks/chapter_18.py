@@ -32,7 +32,6 @@ def which_shape(ids_shape, logits_shape, pixel_logits_shape, predictions) -> Mes
         b * (w + pixels - 1): "words-are-not-predicted",
         b * (w + pixels): "words-are-not-predicted",
         b * (pixels - w): "words-come-on-top",
-        b: "one-for-each-pixel",
         **dict.fromkeys([pixels, w + pixels - 1, w + pixels], "one-picture-of-five"),
         **dict.fromkeys([b * pixels * v, b * pixels * levels], "logits-are-not-predictions"),
     }
@@ -51,10 +50,10 @@ def lean(images: Tensor, shifts: Tensor) -> Tensor:
     return moved * inside[:, None]
 
 
-SHIFTS, RESULT = "shifts[:, :, None]", "moved * inside[:, None]"
+SHIFTS, RESULT, NEW = "shifts[:, :, None]", "moved * inside[:, None]", "(torch.arange(width)"
 LEFT, RIGHT, CLAMPED = "(columns >= 0)", "(columns < width)", "columns.clamp(0, width - 1)"
 BOTH, AROUND = f"{LEFT} & {RIGHT}", (CLAMPED, "(columns % width)")
-NEW = "(torch.arange(width)"
+LOST = f"torch.where({SHIFTS} < 0, {NEW} >= width + {SHIFTS}), {LEFT})"
 LEANING = patches(
     lean,
     {
@@ -65,14 +64,14 @@ LEANING = patches(
         ],
         "moves-the-other-way": (f"- {SHIFTS}", f"+ {SHIFTS}"),
         "old-row-stays": (RESULT, "torch.where(inside[:, None], moved, images)"),
-        "wraps-on-one-side": [(*AROUND, BOTH, LEFT), (*AROUND, BOTH, RIGHT)],
+        "wraps-on-one-side": [(*AROUND, BOTH, side) for side in (LEFT, RIGHT, LOST)],
         "border-pixel-is-lost": [
             *((LEFT, "(columns > 0)"), (RIGHT, "(columns < width - 1)")),
             *((BOTH, f"{BOTH} & {NEW} > 0)"), (BOTH, f"{BOTH} & {NEW} < width - 1)")),
         ],
         "shifts-of-first-picture": (SHIFTS, "shifts[:1].expand_as(shifts)[:, :, None]"),
         "shift-of-first-row": (SHIFTS, "shifts[:, :1].expand_as(shifts)[:, :, None]"),
-        "rows-from-the-bottom": (SHIFTS, "shifts.flip(1)[:, :, None]"),
+        "inside-is-inverted": (RESULT, "moved * ~inside[:, None]"),
         "only-one-direction": [
             *((SHIFTS, f"shifts.clamp({side}=0)[:, :, None]") for side in ("min", "max")),
             *((RESULT, f"{RESULT} * (shifts {sign} 0)[:, None, :, None]") for sign in ("<=", ">=")),
@@ -106,10 +105,11 @@ def pixel_bits(logits: Tensor, ids: Tensor, w: int) -> Tensor:
 
 ROWS, TARGETS, BITS = "w - 1 : -1]", "ids[:, w:, None]", "-taken.mean(dim=1) / math.log(2)"
 LOGS, BASE, LENGTH = ".log_softmax(dim=-1)", "math.log(2)", "ids.shape[1]"
+ALL = (ROWS, ":-1]", TARGETS, "ids[:, 1:, None]")
 PIXEL_BITS = patches(
     pixel_bits,
     {
-        "words-are-paid": (ROWS, ":-1]", TARGETS, "ids[:, 1:, None]"),
+        "words-are-paid": [ALL, (*ALL, "mean(dim=1)", f"sum(dim=1) / ({LENGTH} - w)")],
         "divided-by-words-too": [
             ("mean(dim=1)", f"sum(dim=1) / ({LENGTH}{s})") for s in ("", " - 1")
         ],
@@ -142,7 +142,6 @@ PIXEL_BITS = patches(
         "blanks-softmax-twice": (LOGS, f".softmax(dim=-1){LOGS}"),
         "mean-before-the-logarithm": (BITS, "-taken.exp().mean(dim=1).log2()"),
         "perplexity-of-pixels": (BITS, "(-taken.mean(dim=1)).exp()"),
-        "entropy-of-pixels": (BITS, f"-(logs.exp() * logs).sum(dim=-1).mean(dim=1) / {BASE}"),
     },
 )
 
@@ -168,7 +167,9 @@ def guided(c: Tensor, u: Tensor, scale: float, allowed: Tensor) -> Tensor:
 FORMULA = "u + scale * (c - u)"
 SUMS = ("u + scale * c", "c + scale * u", "scale * (c + u)", "scale * c + (1 + scale) * u")
 FORMULA_MISTAKES: dict[Message | str, Any] = {
-    "scale-counts-from-0": (FORMULA, "c + scale * (c - u)"),
+    "scale-is-off-by-one": [
+        (FORMULA, f"{to} * (c - u)") for to in ("c + scale", "u + (scale - 1)")
+    ],
     "guides-away-from-the-caption": (FORMULA, "c + scale * (u - c)"),
     "sign-of-the-difference": (FORMULA, "u - scale * (c - u)"),
     "guidance-is-missing": (FORMULA, "c"),
@@ -218,8 +219,7 @@ def classifier_free_guidance(guided_answer) -> Message:
         allowed = case.bools("v")
         order = torch.randperm(len(allowed), generator=case.generator)
         allowed[order[0]], allowed[order[1]] = True, False
-        scale = case.random.choice([0.5, 1.5, 2.5, 4.0])
-        return case.randn("b v"), case.randn("b v"), scale, allowed
+        return case.randn("b v"), case.randn("b v"), case.random.choice([0.5, 1.5, 4.0]), allowed
 
     return same_function(guided_answer, guided, inputs, mistakes=GUIDANCE, **PLAIN)
 
@@ -271,6 +271,7 @@ DROP = patches(
         "dropped-rows-are-no-targets": (SILENT, f"{SILENT}\n    targets[dropped[:, 0]] = -100"),
         "only-dropped-rows-ignore-words": (SILENT, "targets[dropped[:, 0], : w - 1] = -100"),
         "targets-are-not-shifted": UNSHIFTED,
+        "inputs-miss-the-first": ("w:-1]], dim=1)", "w:]], dim=1)[:, 1:]"),
         "shift-goes-the-other-way": ("w:-1]], dim=1)", "w:]], dim=1)[:, 1:]", *UNSHIFTED),
         "inputs-and-targets-swapped": (END, "return targets, inputs"),
     },
@@ -316,7 +317,7 @@ SAMPLER = patches(
         "captions-alternate": [(PROMPTS, PAIRS), (PROMPTS, PAIRS, HALVES, SECOND)],
         "rows-alternate-halves-are-read": (PROMPTS, PAIRS, TWICE, ALTERNATE),
         "first-picture-for-all-rows": (TWICE, "pixels[:1].expand(2 * len(pixels), -1)"),
-        "pixels-in-reverse-rows": (TWICE, "torch.cat([pixels, pixels.flip(0)])"),
+        "log-probabilities-are-guided": (HALVES, "logits.log_softmax(dim=-1).chunk(2)"),
         "pixels-before-the-caption": (f"[prompts, {TWICE}]", f"[{TWICE}, prompts]"),
         "without-caption-without-pixels": (HALVES, f"{ALONE}, model(silent)[:, -1]"),
         "without-words-at-all": (HALVES, f"{ALONE}, model(pixels)[:, -1]"),
@@ -332,8 +333,7 @@ SAMPLER = patches(
 @exercise("18.6", "Find the bug")
 def find_the_bug(next_logits_answer) -> Message:
     def inputs(case: Case) -> tuple:
-        levels, words = 6, 9
-        ids = levels + words + 1
+        levels, words, ids = 6, 9, 16
         table, head = case.randn(f"{ids} e"), case.randn(f"e {ids}")
 
         def model(read: Tensor) -> Tensor:  # causal, and the order of the ids counts

@@ -62,7 +62,6 @@ BANK = {
             swap("5 * 63", "5 * 67", cause="words-are-not-predicted"),
             swap("5 * 63", "5 * (63 - 4)", cause="words-come-on-top"),
             swap("5 * 63", "63", cause="one-picture-of-five"),
-            swap("5 * 63", "5", cause="one-for-each-pixel"),
             swap("5 * 63", "5 * 63 * 32", cause="logits-are-not-predictions"),
         ],
         right=[
@@ -89,7 +88,7 @@ BANK = {
                 """,
                 cause="shifts-of-first-picture",
             ),
-            swap("shifts[:, None", "shifts.flip(-1)[:, None", cause="rows-from-the-bottom"),
+            swap("* inside", "* ~inside", cause="inside-is-inverted"),
             swap("shifts[:, None", "shifts.relu()[:, None", cause="only-one-direction"),
             swap(
                 "* inside",
@@ -228,7 +227,7 @@ BANK = {
             bits(
                 "p = logits[:, w - 1 : -1].softmax(dim=-1)",
                 "return -(p * p.log2()).sum(dim=-1).mean(dim=1)",
-                cause="entropy-of-pixels",
+                cause="changes-nothing ids",
             ),
             swap("return cost.mean(dim=1)", "return cost.mean()", cause="shape-differs"),
         ],
@@ -267,7 +266,7 @@ BANK = {
             swap(
                 FORMULA,
                 "(1 + scale) * conditional - scale * unconditional",
-                cause="scale-counts-from-0",
+                cause="scale-is-off-by-one",
             ),
             swap(
                 FORMULA,
@@ -444,7 +443,7 @@ BANK = {
             swap(
                 TWICE, "pixels[[0]].repeat(2 * len(pixels), 1)", cause="first-picture-for-all-rows"
             ),
-            swap(TWICE, "torch.cat([pixels, pixels.flip(0)])", cause="pixels-in-reverse-rows"),
+            swap("[:, -1]", "[:, -1].log_softmax(dim=-1)", cause="log-probabilities-are-guided"),
             sampler(
                 "c = model(torch.cat([captions, pixels], dim=1))[:, -1]",
                 "u = model(torch.full_like(captions, any_word))[:, -1]",
@@ -454,7 +453,7 @@ BANK = {
             swap(PROMPTS, "captions.repeat(2, 1)", cause="guidance-is-missing"),
             swap(f"prompts, {TWICE}", f"{TWICE}, prompts", cause="pixels-before-the-caption"),
             swap("(captions, any_word)", "(captions, 0)", cause="any-word-is-zero"),
-            swap("return unconditional", "return conditional", cause="scale-counts-from-0"),
+            swap("return unconditional", "return conditional", cause="scale-is-off-by-one"),
             swap(
                 "return unconditional + scale * (conditional - unconditional)",
                 "return (unconditional + scale * (conditional - unconditional)).softmax(dim=-1)",
