@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -24,6 +22,7 @@ def routed(logits: Tensor, k: int) -> tuple[Tensor, Tensor]:
     return gates, chosen
 
 
+TRIALS = Trials(6)
 GATES, RESULT = "best.softmax(dim=-1)", "return gates, chosen"
 OF_ALL = "logits.softmax(dim=-1).gather(1, chosen)"
 OF_CHOSEN = "logits.gather(1, chosen).softmax(dim=-1)"
@@ -35,6 +34,7 @@ ROUTE_MISTAKES = patches(
         "gates-not-normalized": (GATES, OF_ALL),
         "softmax-of-softmax": (GATES, f"{OF_ALL}.softmax(dim=-1)"),
         "gates-are-logits": (GATES, "best"),
+        "gates-are-exp": (GATES, "best.exp()"),
         "gates-without-exp": (GATES, f"best / best{SUM}"),
         "gates-over-tokens": [
             (GATES, "best.softmax(dim=0)"),
@@ -42,16 +42,12 @@ ROUTE_MISTAKES = patches(
             (GATES, f"{OF_ALL} / {OF_ALL}.sum()"),
         ],
         "gates-from-sigmoid": [
-            (GATES, f"best.sigmoid() / best.sigmoid(){SUM}"),
-            (GATES, "best.sigmoid()"),
+            (GATES, f"best.sigmoid(){then}")
+            for then in ("", ".softmax(dim=-1)", f" / best.sigmoid(){SUM}")
         ],
         "gates-of-length-one": (GATES, f"F.normalize({OF_ALL}, dim=-1)"),
-        "gates-divided-by-k": (GATES, f"{GATES} / k"),
         "gates-are-equal": (GATES, "torch.full_like(best, 1 / k)"),
-        "smallest-are-chosen": [
-            ("(k, dim=-1)", "(k, dim=-1, largest=False)"),
-            ("(k, dim=-1)", "(k, dim=-1, largest=False)", "best.", "(-best)."),
-        ],
+        "smallest-are-chosen": ("(k, dim=-1)", "(k, dim=-1, largest=False)"),
         "chosen-by-size": ("logits.topk", "logits.abs().topk", GATES, OF_CHOSEN),
         "chosen-after-softmax-over-tokens": [
             BY_TOKENS,
@@ -67,6 +63,8 @@ ROUTE_MISTAKES = patches(
             (RESULT, "return gates, chosen.sort().values"),
             (RESULT, "return gates.gather(1, chosen.argsort()), chosen"),
         ],
+        "gates-of-first-k": (GATES, "logits[:, :k].softmax(dim=-1)"),
+        "experts-counted-from-one": (RESULT, f"{RESULT} + 1"),
         "gates-and-chosen-swapped": (RESULT, "return chosen, gates"),
     },
 )
@@ -86,6 +84,7 @@ def which_shape(logits_shape, gates_shape, expert_input_shape, cache_bytes) -> M
     known: dict[float, Message | str] = {
         kept // 4: "latent-cache-in-bytes",
         kept // 2: "latent-cache-of-float32",
+        kept * 8: "latent-cache-in-bits",
         4 * 20 * places: "rotary-key-is-kept",
         4 * 8 * places: "latent-is-kept",
         4 * (20 + 10 * 8) * places: "one-rotary-key-for-all-heads",
@@ -108,7 +107,7 @@ def choose_k_experts(route) -> Message:
         logits = case.randn("t (x 2)")
         return logits, case.random.randint(2, logits.shape[1] - 1)
 
-    return same_function(route, routed, inputs, mistakes=ROUTE_MISTAKES, trials=Trials(6))
+    return same_function(route, routed, inputs, mistakes=ROUTE_MISTAKES, trials=TRIALS)
 
 
 class Expert:
@@ -122,9 +121,7 @@ class Expert:
         return (rows @ self.weight.to(rows.dtype) + 0.3).tanh()
 
 
-def combined(
-    tokens: Tensor, experts: list[Callable[[Tensor], Tensor]], gates: Tensor, chosen: Tensor
-) -> Tensor:
+def combined(tokens: Tensor, experts: list[Expert], gates: Tensor, chosen: Tensor) -> Tensor:
     result = torch.zeros_like(tokens)
     for number, expert in enumerate(experts):
         rows, slots = (chosen == number).nonzero(as_tuple=True)
@@ -140,10 +137,7 @@ COMBINE_MISTAKES = patches(
     {
         "outputs-not-weighted": (WEIGHTS, "1"),
         "mean-of-outputs": (WEIGHTS, "1 / chosen.shape[1]"),
-        "weighted-sum-divided": [
-            ("return result", "return result / chosen.shape[1]"),
-            ("return result", "return result / len(experts)"),
-        ],
+        "weighted-sum-divided": ("return result", "return result / chosen.shape[1]"),
         "last-output-stays": [
             ("index_add", "index_copy"),
             (CHOSEN, "(chosen[:, -1:] == number)", "gates[rows", "gates[:, -1:][rows"),
@@ -158,7 +152,10 @@ COMBINE_MISTAKES = patches(
         ],
         "experts-by-slot": (CHOSEN, "(torch.arange(chosen.shape[1]).expand_as(chosen) == number)"),
         "first-expert-for-all": ("expert(tokens", "experts[0](tokens"),
-        "experts-counted-from-one": (CHOSEN, "(chosen == number + 1)"),
+        "experts-counted-from-one": [
+            (CHOSEN, "(chosen == number + 1)"),
+            ("enumerate(experts)", "enumerate(experts[1:])"),
+        ],
         "token-is-added": ("return result", "return tokens + result"),
     },
 )
@@ -177,8 +174,7 @@ def send_tokens(combine) -> Message:
         gates = torch.rand(*chosen.shape, generator=case.generator, dtype=case.dtype)
         return tokens, experts, gates, chosen
 
-    options = {"mistakes": COMBINE_MISTAKES, "trials": Trials(5)}
-    said = same_function(combine, combined, inputs, **options)
+    said = same_function(combine, combined, inputs, mistakes=COMBINE_MISTAKES, trials=TRIALS)
     tokens, experts, gates, chosen = inputs(Case(5))
     run(combine, (tokens, experts, gates, chosen))
     rows = sum(expert.rows for expert in experts)
@@ -204,7 +200,7 @@ BALANCE_MISTAKES = patches(
         "mean-over-experts": (f"x * {PRODUCTS}", "(fractions * means).mean()"),
         "fractions-of-all-choices": (" / t", " / chosen.numel()"),
         "one-sum-not-divided": (" / t", ""),
-        "counts-divided-by-experts": (" / t", " / x"),
+        "tokens-and-experts-mixed": (" / t", " / x"),
         "sums-not-divided": (" / t", "", MEANS, "probabilities.sum(dim=0)"),
         "averaged-over-experts": (MEANS, "probabilities.mean()"),
         "softmax-on-probabilities": (MEANS, "probabilities.softmax(dim=-1).mean(dim=0)"),
@@ -217,8 +213,9 @@ BALANCE_MISTAKES = patches(
             (PRODUCTS, f"(probabilities * {MASK}).mean(dim=0).sum()"),
             (f"x * {PRODUCTS}", f"(probabilities * {MASK}).mean(dim=0).sum()"),
         ],
-        "only-fractions": [("* means", "* fractions"), (PRODUCTS, "fractions.sum()")],
-        "only-probabilities": [("(fractions *", "(means *"), (PRODUCTS, "means.sum()")],
+        "only-fractions": ("* means", "* fractions"),
+        "only-probabilities": ("(fractions *", "(means *"),
+        "summed-before-product": [(PRODUCTS, "fractions.sum()"), (PRODUCTS, "means.sum()")],
         "balance-is-rewarded": ("return x", "return -x"),
         "k-for-number-of-experts": ("return x", "return chosen.shape[1]"),
     },
@@ -234,9 +231,7 @@ def load_balancing(balancing_loss) -> Message:
         k = case.random.randint(2, logits.shape[1] - 2)
         return logits.softmax(dim=-1), logits.topk(k, dim=-1).indices
 
-    return same_function(
-        balancing_loss, balance, inputs, mistakes=BALANCE_MISTAKES, trials=Trials(6)
-    )
+    return same_function(balancing_loss, balance, inputs, mistakes=BALANCE_MISTAKES, trials=TRIALS)
 
 
 def routed_with_bias(logits: Tensor, bias: Tensor, k: int) -> tuple[Tensor, Tensor]:
@@ -271,6 +266,10 @@ BIAS_MISTAKES = patches(
             ("logits.sigmoid()", "logits.softmax(dim=-1)"),
             (NORMALIZED, "logits.gather(1, chosen).softmax(dim=-1)"),
         ],
+        "gates-divided-by-k": (NORMALIZED, "gates / k"),
+        "gates-of-first-k": (GATHERED, "scores[:, :k]"),
+        "gates-of-unbiased-choice": (GATHERED, "scores.topk(k, dim=-1).values"),
+        "smallest-are-chosen": ("(k, dim=-1)", "(k, dim=-1, largest=False)"),
         "softmax-of-scores": (NORMALIZED, "gates.softmax(dim=-1)"),
         "gates-from-logits": (GATHERED, "logits.gather(1, chosen)"),
         "sorted-by-gates": (
@@ -291,7 +290,7 @@ def find_the_bug(healthy_route) -> Message:
         return logits, bias, case.random.randint(2, logits.shape[1] - 1)
 
     return same_function(
-        healthy_route, routed_with_bias, inputs, mistakes=BIAS_MISTAKES, trials=Trials(6)
+        healthy_route, routed_with_bias, inputs, mistakes=BIAS_MISTAKES, trials=TRIALS
     )
 
 
@@ -318,14 +317,17 @@ SINK_MISTAKES = patches(
         "sink-exp-twice": ("scores, sink]", "scores, sink.exp()]"),
         "sink-is-divided": (SINK, f"({SINK} / q.shape[-1] ** 0.5)"),
         "sink-sign-changed": (SINK, f"-{SINK}"),
-        "wrong-column-dropped": ("[..., :-1]", "[..., 1:]"),
-        "one-sink-for-all-heads": [(SINK, "sinks[0]"), (SINK, "sinks.mean()")],
+        "wrong-column-dropped": [("[..., :-1]", "[..., 1:]"), ("[scores, sink]", "[sink, scores]")],
+        "one-sink-for-all-heads": [
+            (SINK, f"sinks{of}") for of in ("[0]", ".mean()", ".sum()", ".logsumexp(dim=0)")
+        ],
         "scores-not-divided": (" / q.shape[-1] ** 0.5", ""),
         "scores-multiplied": (" / q.shape", " * q.shape"),
         "sink-mask-inverted": ("~attn_mask", "attn_mask"),
         "sink-mask-not-used": (MASKED, "scores"),
         "sink-mask-after-softmax": (MASKED, "scores", "weights @ v", "(weights * attn_mask) @ v"),
         "sink-masked-scores-zero": ("-torch.inf", "0.0"),
+        "masked-row-is-nan": ("weights @ v", "(weights / attn_mask.any(dim=-1, keepdim=True)) @ v"),
         "softmax-over-queries": [
             (SINK_WEIGHTS, f"{JOINED}.softmax(dim=-2)[..., :-1]"),
             (SINK_WEIGHTS, f"{JOINED}.softmax(dim=-2)[..., :-1].nan_to_num()"),
@@ -342,9 +344,7 @@ def attention_with_a_sink(attend_with_sinks) -> Message:
         attn_mask[case.random.randrange(case["i"])] = False  # attends to no key at all
         return q, k, v, case.randn("h"), attn_mask
 
-    return same_function(
-        attend_with_sinks, attended, inputs, mistakes=SINK_MISTAKES, trials=Trials(5)
-    )
+    return same_function(attend_with_sinks, attended, inputs, mistakes=SINK_MISTAKES, trials=TRIALS)
 
 
 open_exercise("19.7", "Read a configuration")

@@ -59,6 +59,9 @@ BANK = {
             swap(ROUTE, "best, chosen", cause="gates-are-logits"),
             swap(ROUTE, "best / best.sum(dim=-1, keepdim=True), chosen", cause="gates-without-exp"),
             swap(ROUTE, "best.softmax(dim=0), chosen", cause="gates-over-tokens"),
+            swap(ROUTE, "best.exp(), chosen", cause="gates-are-exp"),
+            swap(ROUTE, "best.softmax(-1), chosen + 1", cause="experts-counted-from-one"),
+            swap(ROUTE, "logits[:, :k].softmax(-1), chosen", cause="gates-of-first-k"),
             of_all("p / p.sum(dim=0)", cause="gates-over-tokens"),
             of_all("p / p.sum()", cause="gates-over-tokens"),
             swap(ROUTE, "best.sigmoid(), chosen", cause="gates-from-sigmoid"),
@@ -211,7 +214,7 @@ BANK = {
             swap(LOSS, "(fractions * probabilities.mean(dim=0)).mean()", cause="mean-over-experts"),
             swap(" / t", " / chosen.numel()", cause="fractions-of-all-choices"),
             swap(" / t", "", cause="one-sum-not-divided"),
-            swap(" / t", " / x", cause="counts-divided-by-experts"),
+            swap(" / t", " / x", cause="tokens-and-experts-mixed"),
             swap(".mean(dim=0)", ".sum(dim=0)", cause="one-sum-not-divided"),
             swap(".mean(dim=0)", ".mean()", cause="averaged-over-experts"),
             swap(".mean(dim=0)", ".softmax(dim=-1).mean(dim=0)", cause="softmax-on-probabilities"),
@@ -237,6 +240,7 @@ BANK = {
             swap("probabilities.mean(dim=0)", "fractions", cause="only-fractions"),
             swap("(fractions *", "(probabilities.mean(dim=0) *", cause="only-probabilities"),
             swap("return x", "return -x", cause="balance-is-rewarded"),
+            swap(LOSS, "x * fractions.sum()", cause="summed-before-product"),
             swap("return x", "return chosen.shape[1]", cause="k-for-number-of-experts"),
             swap(", minlength=x", "", cause="raises"),
             swap("probabilities.mean", "probabilities.detach().mean", cause="no-gradient"),
@@ -297,6 +301,10 @@ BANK = {
             swap("logits.sigmoid()", "logits.softmax(dim=-1)", cause="softmax-for-sigmoid"),
             swap(HEALTHY, "gates.softmax(dim=-1), chosen", cause="softmax-of-scores"),
             biased("logits.gather(-1, chosen)", cause="gates-from-logits"),
+            biased("scores[:, :k]", cause="gates-of-first-k"),
+            biased("scores.topk(k).values", cause="gates-of-unbiased-choice"),
+            swap(HEALTHY, "gates / k, chosen", cause="gates-divided-by-k"),
+            swap("topk(k)", "topk(k, largest=False)", cause="smallest-are-chosen"),
             swap(HEALTHY, "chosen, gates / gates.sum(dim=-1)", cause="raises"),
             swap(
                 "    return " + HEALTHY,
@@ -391,6 +399,18 @@ BANK = {
                     return weights * attn_mask @ v
                 """,
                 cause="sink-mask-after-softmax",
+            ),
+            swap("[scores, sink]", "[sink, scores]", cause="wrong-column-dropped"),
+            code(
+                """
+                def attend_with_sinks(q, k, v, sinks, attn_mask):
+                    scores = q @ k.mT / q.shape[-1] ** 0.5
+                    scores = scores.masked_fill(~attn_mask, -torch.inf)
+                    top = scores.amax(dim=-1, keepdim=True)
+                    powers, sink = (scores - top).exp(), (sinks[:, None, None] - top).exp()
+                    return powers / (powers.sum(dim=-1, keepdim=True) + sink) @ v
+                """,
+                cause="masked-row-is-nan",
             ),
             swap(WEIGHTS, WEIGHTS.replace("(dim=-1)", "(dim=-2)"), cause="softmax-over-queries"),
             swap("weights[..., :-1] @ v", "weights @ v", cause="raises"),
