@@ -16,8 +16,14 @@ from checks.engine.patches import patches
 from checks.engine.verdict import exercise, open_exercise
 
 
-def routed(logits: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    best, chosen = logits.topk(k, dim=-1)
+def routed(logits: Tensor, k: int, groups: int, kept: int) -> tuple[Tensor, Tensor]:
+    size = logits.shape[1] // groups
+    largest = logits.unflatten(1, (groups, size)).amax(dim=-1)
+    best_groups = largest.topk(kept, dim=-1).indices
+    usable = torch.zeros_like(largest).scatter(1, best_groups, 1) > 0
+    usable = usable.repeat_interleave(size, dim=1)
+    allowed = logits.masked_fill(~usable, -torch.inf)
+    best, chosen = allowed.topk(k, dim=-1)
     gates = best.softmax(dim=-1)
     return gates, chosen
 
@@ -25,34 +31,28 @@ def routed(logits: Tensor, k: int) -> tuple[Tensor, Tensor]:
 TRIALS = Trials(6)
 GATES, RESULT = "best.softmax(dim=-1)", "return gates, chosen"
 OF_ALL = "logits.softmax(dim=-1).gather(1, chosen)"
-OF_CHOSEN = "logits.gather(1, chosen).softmax(dim=-1)"
-BY_TOKENS = ("logits.topk", "logits.softmax(dim=0).topk")
-SUM = ".sum(dim=-1, keepdim=True)"
+OF_USABLE = "allowed.softmax(dim=-1).gather(1, chosen)"
+SUM, LARGEST = ".sum(dim=-1, keepdim=True)", ".amax(dim=-1)"
 ROUTE_MISTAKES = patches(
     routed,
     {
-        "gates-not-normalized": (GATES, OF_ALL),
-        "softmax-of-softmax": (GATES, f"{OF_ALL}.softmax(dim=-1)"),
+        "groups-not-used": ("allowed.topk", "logits.topk"),
+        "groups-take-turns": (
+            *("(1, (groups, size))", "(1, (size, groups)).mT"),
+            *("repeat_interleave(size, dim=1)", "repeat(1, size)"),
+        ),
+        "groups-by-mean": (LARGEST, ".mean(dim=-1)"),
+        "groups-by-two-largest": (LARGEST, ".topk(2).values.sum(dim=-1)"),
+        "smallest-groups": ("(kept, dim=-1)", "(kept, dim=-1, largest=False)"),
+        "other-groups-zero": ("-torch.inf", "0.0"),
+        "gates-not-normalized": [(GATES, OF_ALL), (GATES, OF_USABLE)],
+        "softmax-of-softmax": (GATES, f"{OF_USABLE}.softmax(dim=-1)"),
         "gates-are-logits": (GATES, "best"),
         "gates-are-exp": (GATES, "best.exp()"),
         "gates-without-exp": (GATES, f"best / best{SUM}"),
-        "gates-over-tokens": [
-            (GATES, "best.softmax(dim=0)"),
-            (GATES, f"{OF_ALL} / {OF_ALL}.sum(dim=0)"),
-            (GATES, f"{OF_ALL} / {OF_ALL}.sum()"),
-        ],
+        "gates-over-tokens": (GATES, "best.softmax(dim=0)"),
         "gates-from-sigmoid": [
-            (GATES, f"best.sigmoid(){then}")
-            for then in ("", ".softmax(dim=-1)", f" / best.sigmoid(){SUM}")
-        ],
-        "gates-of-length-one": (GATES, f"F.normalize({OF_ALL}, dim=-1)"),
-        "gates-are-equal": (GATES, "torch.full_like(best, 1 / k)"),
-        "smallest-are-chosen": ("(k, dim=-1)", "(k, dim=-1, largest=False)"),
-        "chosen-by-size": ("logits.topk", "logits.abs().topk", GATES, OF_CHOSEN),
-        "chosen-after-softmax-over-tokens": [
-            BY_TOKENS,
-            (*BY_TOKENS, GATES, f"best / best{SUM}"),
-            (*BY_TOKENS, GATES, OF_CHOSEN),
+            (GATES, f"best.sigmoid(){x}") for x in ("", f" / best.sigmoid(){SUM}")
         ],
         "not-in-falling-order": [
             (RESULT, "return gates.flip(-1), chosen.flip(-1)"),
@@ -63,7 +63,6 @@ ROUTE_MISTAKES = patches(
             (RESULT, "return gates, chosen.sort().values"),
             (RESULT, "return gates.gather(1, chosen.argsort()), chosen"),
         ],
-        "gates-of-first-k": (GATES, "logits[:, :k].softmax(dim=-1)"),
         "experts-counted-from-one": (RESULT, f"{RESULT} + 1"),
         "gates-and-chosen-swapped": (RESULT, "return chosen, gates"),
     },
@@ -75,7 +74,7 @@ def which_shape(logits_shape, gates_shape, expert_input_shape, cache_bytes) -> M
     written(logits_shape, gates_shape, expert_input_shape, cache_bytes)
     tokens = torch.zeros(3, 5, 40).flatten(0, 1)
     logits = nn.Linear(40, 6, bias=False)(tokens)
-    gates, chosen = routed(logits, 4)
+    gates, chosen = routed(logits, 4, 1, 1)
     same_shape(logits_shape, logits.shape, "t x")
     same_shape(gates_shape, gates.shape, "t k")
     same_shape(expert_input_shape, (chosen.numel() // logits.shape[1], 40), "r e")
@@ -84,7 +83,6 @@ def which_shape(logits_shape, gates_shape, expert_input_shape, cache_bytes) -> M
     known: dict[float, Message | str] = {
         kept // 4: "latent-cache-in-bytes",
         kept // 2: "latent-cache-of-float32",
-        kept * 8: "latent-cache-in-bits",
         4 * 20 * places: "rotary-key-is-kept",
         4 * 8 * places: "latent-is-kept",
         4 * (20 + 10 * 8) * places: "one-rotary-key-for-all-heads",
@@ -101,11 +99,12 @@ def which_shape(logits_shape, gates_shape, expert_input_shape, cache_bytes) -> M
     return message("expert-shapes-and-bytes-right")
 
 
-@exercise("19.2", "Choose k experts")
-def choose_k_experts(route) -> Message:
+@exercise("19.2", "Choose experts from few groups")
+def choose_experts(route) -> Message:
     def inputs(case: Case) -> tuple:
-        logits = case.randn("t (x 2)")
-        return logits, case.random.randint(2, logits.shape[1] - 1)
+        logits, groups = case.randn("t (g s)"), case["g"]
+        kept = case.random.randint(1, groups - 1)
+        return logits, case.random.randint(2, min(6, kept * case["s"])), groups, kept
 
     return same_function(route, routed, inputs, mistakes=ROUTE_MISTAKES, trials=TRIALS)
 
@@ -121,41 +120,45 @@ class Expert:
         return (rows @ self.weight.to(rows.dtype) + 0.3).tanh()
 
 
-def combined(tokens: Tensor, experts: list[Expert], gates: Tensor, chosen: Tensor) -> Tensor:
+def combined(
+    tokens: Tensor, experts: list[Expert], gates: Tensor, chosen: Tensor, capacity: int
+) -> Tensor:
     result = torch.zeros_like(tokens)
     for number, expert in enumerate(experts):
         rows, slots = (chosen == number).nonzero(as_tuple=True)
+        order = gates[rows, slots].argsort(descending=True)[:capacity]
+        rows, slots = rows[order], slots[order]
         weights = gates[rows, slots, None]
         result = result.index_add(0, rows, weights * expert(tokens[rows]))
     return result
 
 
 CHOSEN, WEIGHTS = "(chosen == number)", "gates[rows, slots, None]"
-EXPERT = "weights * expert(tokens[rows])"
+ORDER = "gates[rows, slots].argsort(descending=True)[:capacity]"
 COMBINE_MISTAKES = patches(
     combined,
     {
+        "capacity-not-used": ("[:capacity]", ""),
+        "first-tokens-kept": (ORDER, "torch.arange(len(rows))[:capacity]"),
+        "smallest-gates-kept": ("descending=True", "descending=False"),
+        "one-token-too-few": ("[:capacity]", "[: capacity - 1]"),
+        "gates-of-other-tokens": [
+            ("slots[order]", "slots[: len(order)]"),
+            (WEIGHTS, "gates[chosen == number][: len(rows), None]"),
+        ],
         "outputs-not-weighted": (WEIGHTS, "1"),
         "mean-of-outputs": (WEIGHTS, "1 / chosen.shape[1]"),
         "weighted-sum-divided": ("return result", "return result / chosen.shape[1]"),
-        "last-output-stays": [
-            ("index_add", "index_copy"),
-            (CHOSEN, "(chosen[:, -1:] == number)", "gates[rows", "gates[:, -1:][rows"),
-        ],
+        "last-output-stays": ("index_add", "index_copy"),
         "only-first-choice": (CHOSEN, "(chosen[:, :1] == number)"),
         "gate-of-first-choice": (WEIGHTS, "gates[rows, 0, None]"),
-        "gates-are-summed": (WEIGHTS, "gates[rows].sum(dim=1, keepdim=True)"),
-        "gates-before-experts": (EXPERT, "expert(weights * tokens[rows])"),
-        "gates-normalized-again": [
-            (WEIGHTS, "(gates / gates.sum(dim=1, keepdim=True))[rows, slots, None]"),
-            (WEIGHTS, "gates.softmax(dim=1)[rows, slots, None]"),
-        ],
-        "experts-by-slot": (CHOSEN, "(torch.arange(chosen.shape[1]).expand_as(chosen) == number)"),
+        "gates-before-experts": (
+            "weights * expert(tokens[rows])",
+            "expert(weights * tokens[rows])",
+        ),
+        "gates-normalized-again": (WEIGHTS, f"({WEIGHTS} / gates[rows].sum(dim=1, keepdim=True))"),
         "first-expert-for-all": ("expert(tokens", "experts[0](tokens"),
-        "experts-counted-from-one": [
-            (CHOSEN, "(chosen == number + 1)"),
-            ("enumerate(experts)", "enumerate(experts[1:])"),
-        ],
+        "experts-counted-from-one": (CHOSEN, "(chosen == number + 1)"),
         "token-is-added": ("return result", "return tokens + result"),
     },
 )
@@ -164,27 +167,29 @@ COMBINE_MISTAKES = patches(
 @exercise("19.3", "Send tokens to experts")
 def send_tokens(combine) -> Message:
     def inputs(case: Case) -> tuple:
-        tokens = case.randn("t e")
-        x = case["x"] + 2
+        tokens, x = case.randn("(t 2) e"), case["x"] + 2
         experts = [Expert(case.randn("e e")) for _ in range(x)]
         k = case.random.randint(2, x - 2)
-        order = torch.rand(case["t"], x - 1, generator=case.generator).argsort(dim=1)
+        order = torch.rand(len(tokens), x - 1, generator=case.generator).argsort(dim=1)
         idle = case.random.randrange(x)  # an expert that no token chose
         chosen = (order + (order >= idle))[:, :k]
         gates = torch.rand(*chosen.shape, generator=case.generator, dtype=case.dtype)
-        return tokens, experts, gates, chosen
+        return tokens, experts, gates, chosen, max(1, chosen.numel() // x)
 
     said = same_function(combine, combined, inputs, mistakes=COMBINE_MISTAKES, trials=TRIALS)
-    tokens, experts, gates, chosen = inputs(Case(5))
-    run(combine, (tokens, experts, gates, chosen))
+    args = inputs(Case(5))
+    run(combine, args)
+    _, experts, _, chosen, capacity = args
     rows = sum(expert.rows for expert in experts)
-    if rows > chosen.numel():
-        noticed(Wrong(message("experts-compute-too-much", rows=rows, needed=chosen.numel())))
+    needed = int(torch.bincount(chosen.flatten()).clamp(max=capacity).sum())
+    if rows > needed:
+        noticed(Wrong(message("experts-compute-too-much", rows=rows, needed=needed)))
     return said
 
 
-def balance(probabilities: Tensor, chosen: Tensor) -> Tensor:
-    t, x = probabilities.shape
+def balance(probabilities: Tensor, chosen: Tensor, real: Tensor) -> Tensor:
+    probabilities, chosen = probabilities[real], chosen[real]
+    t, x = len(chosen), probabilities.shape[1]
     counts = F.one_hot(chosen, x).sum(dim=(0, 1)).to(probabilities)
     fractions = counts / t
     means = probabilities.mean(dim=0)
@@ -193,26 +198,32 @@ def balance(probabilities: Tensor, chosen: Tensor) -> Tensor:
 
 PRODUCTS, MEANS = "(fractions * means).sum()", "probabilities.mean(dim=0)"
 MASK = "F.one_hot(chosen, x).sum(dim=1)"
+REAL, ALL = "probabilities[real], chosen[real]", "len(real)"
 BALANCE_MISTAKES = patches(
     balance,
     {
+        "padding-counts": (REAL, "probabilities, chosen"),
+        "padding-chooses": [
+            (REAL, "probabilities[real], chosen"),
+            (REAL, "probabilities[real], chosen", " / t", " / real.sum()"),
+        ],
+        "padding-has-probability": (REAL, "probabilities, chosen[real]"),
+        "padding-divides": [
+            (" / t", f" / {ALL}"),
+            (MEANS, f"probabilities.sum(dim=0) / {ALL}"),
+            (" / t", f" / {ALL}", MEANS, f"probabilities.sum(dim=0) / {ALL}"),
+        ],
+        "only-padding-counts": ("[real]", "[~real]"),
         "number-of-experts-missing": (f"x * {PRODUCTS}", PRODUCTS),
         "mean-over-experts": (f"x * {PRODUCTS}", "(fractions * means).mean()"),
         "fractions-of-all-choices": (" / t", " / chosen.numel()"),
         "one-sum-not-divided": (" / t", ""),
         "tokens-and-experts-mixed": (" / t", " / x"),
-        "sums-not-divided": (" / t", "", MEANS, "probabilities.sum(dim=0)"),
         "averaged-over-experts": (MEANS, "probabilities.mean()"),
         "softmax-on-probabilities": (MEANS, "probabilities.softmax(dim=-1).mean(dim=0)"),
-        "counts-first-choice": (
-            "F.one_hot(chosen, x).sum(dim=(0, 1))",
-            "F.one_hot(chosen[:, 0], x).sum(dim=0)",
-        ),
+        "counts-first-choice": ("F.one_hot(chosen, x)", "F.one_hot(chosen[:, :1], x)"),
         "probabilities-of-chosen-only": (MEANS, f"(probabilities * {MASK}).mean(dim=0)"),
-        "multiplied-token-by-token": [
-            (PRODUCTS, f"(probabilities * {MASK}).mean(dim=0).sum()"),
-            (f"x * {PRODUCTS}", f"(probabilities * {MASK}).mean(dim=0).sum()"),
-        ],
+        "multiplied-token-by-token": (PRODUCTS, f"(probabilities * {MASK}).mean(dim=0).sum()"),
         "only-fractions": ("* means", "* fractions"),
         "only-probabilities": ("(fractions *", "(means *"),
         "summed-before-product": [(PRODUCTS, "fractions.sum()"), (PRODUCTS, "means.sum()")],
@@ -222,14 +233,16 @@ BALANCE_MISTAKES = patches(
 )
 
 
-@exercise("19.4", "The load-balancing loss")
-def load_balancing(balancing_loss) -> Message:
+@exercise("19.4", "Balance without padding")
+def balance_without_padding(balancing_loss) -> Message:
     def inputs(case: Case) -> tuple:  # float32: a count divided by a count has no other dtype
         logits = case.randn("t (x 2)").float() * 2
         if case.random.random() < 0.5:
             logits[:, -1] -= 20  # no token chooses the last expert
         k = case.random.randint(2, logits.shape[1] - 2)
-        return logits.softmax(dim=-1), logits.topk(k, dim=-1).indices
+        real = case.bools("t", 0.7)
+        real[:2] = torch.tensor([True, False])
+        return logits.softmax(dim=-1), logits.topk(k, dim=-1).indices, real
 
     return same_function(balancing_loss, balance, inputs, mistakes=BALANCE_MISTAKES, trials=TRIALS)
 
@@ -294,57 +307,43 @@ def find_the_bug(healthy_route) -> Message:
     )
 
 
-def attended(q: Tensor, k: Tensor, v: Tensor, sinks: Tensor, attn_mask: Tensor) -> Tensor:
-    scores = q @ k.mT / q.shape[-1] ** 0.5
-    scores = scores.masked_fill(~attn_mask, -torch.inf)
-    sink = sinks[:, None, None].expand(*scores.shape[:-1], 1)
-    weights = torch.cat([scores, sink], dim=-1).softmax(dim=-1)[..., :-1]
-    return weights @ v
+def sunk(output: Tensor, lse: Tensor, sinks: Tensor) -> Tensor:
+    kept = (lse - sinks[:, None]).sigmoid()
+    return output * kept[..., None]
 
 
-SINK, JOINED = "sinks[:, None, None]", "torch.cat([scores, sink], dim=-1)"
-SINK_WEIGHTS = f"{JOINED}.softmax(dim=-1)[..., :-1]"
-MASKED = "scores.masked_fill(~attn_mask, -torch.inf)"
+KEPT, DIFFERENCE = "(lse - sinks[:, None]).sigmoid()", "lse - sinks[:, None]"
+LOST = "(sinks[:, None] - lse).exp()"
 SINK_MISTAKES = patches(
-    attended,
+    sunk,
     {
-        "weights-still-sum-to-one": [
-            (SINK_WEIGHTS, "scores.softmax(dim=-1)"),
-            (SINK_WEIGHTS, "scores.softmax(dim=-1).nan_to_num()"),
-        ],
-        "sink-logit-always-zero": (SINK, f"torch.zeros_like({SINK})"),
-        "sink-without-exp": (SINK_WEIGHTS, f"scores.exp() / (scores.exp(){SUM} + sink)"),
-        "sink-exp-twice": ("scores, sink]", "scores, sink.exp()]"),
-        "sink-is-divided": (SINK, f"({SINK} / q.shape[-1] ** 0.5)"),
-        "sink-sign-changed": (SINK, f"-{SINK}"),
-        "wrong-column-dropped": [("[..., :-1]", "[..., 1:]"), ("[scores, sink]", "[sink, scores]")],
-        "one-sink-for-all-heads": [
-            (SINK, f"sinks{of}") for of in ("[0]", ".mean()", ".sum()", ".logsumexp(dim=0)")
-        ],
-        "scores-not-divided": (" / q.shape[-1] ** 0.5", ""),
-        "scores-multiplied": (" / q.shape", " * q.shape"),
-        "sink-mask-inverted": ("~attn_mask", "attn_mask"),
-        "sink-mask-not-used": (MASKED, "scores"),
-        "sink-mask-after-softmax": (MASKED, "scores", "weights @ v", "(weights * attn_mask) @ v"),
-        "sink-masked-scores-zero": ("-torch.inf", "0.0"),
-        "masked-row-is-nan": ("weights @ v", "(weights / attn_mask.any(dim=-1, keepdim=True)) @ v"),
-        "softmax-over-queries": [
-            (SINK_WEIGHTS, f"{JOINED}.softmax(dim=-2)[..., :-1]"),
-            (SINK_WEIGHTS, f"{JOINED}.softmax(dim=-2)[..., :-1].nan_to_num()"),
-        ],
+        "exp-overflows": (KEPT, "lse.exp() / (lse.exp() + sinks[:, None].exp())"),
+        "sink-without-exp": (KEPT, "lse.exp() / (lse.exp() + sinks[:, None])"),
+        "lse-without-exp": (KEPT, "lse / (lse + sinks[:, None])"),
+        "sink-gets-the-rest": (DIFFERENCE, "sinks[:, None] - lse"),
+        "sink-added-to-lse": (DIFFERENCE, "lse + sinks[:, None]"),
+        "sink-logit-always-zero": (DIFFERENCE, "lse"),
+        "lse-not-used": [(DIFFERENCE, "-sinks[:, None]"), (DIFFERENCE, "sinks[:, None]")],
+        "sink-not-in-sum": [(KEPT, f"{x} {LOST}") for x in ("1 -", "1 /")],
+        "output-is-divided": ("output *", "output /"),
+        "factor-is-difference": (KEPT, DIFFERENCE),
+        "one-sink-for-all-heads": [("sinks[:, None]", f"sinks{x}") for x in ("[0]", ".mean()")],
+        "sink-has-a-value": ("kept[..., None]", "kept[..., None] + (1 - kept)[..., None]"),
     },
 )
 
 
-@exercise("19.6", "Attention with a sink")
-def attention_with_a_sink(attend_with_sinks) -> Message:
+@exercise("19.6", "A sink after the kernel")
+def a_sink_after_the_kernel(add_sinks) -> Message:
     def inputs(case: Case) -> tuple:
-        q, k, v = case.randn("b h i d"), case.randn("b h j d"), case.randn("b h j d")
-        attn_mask = case.bools("i j", 0.6)
-        attn_mask[case.random.randrange(case["i"])] = False  # attends to no key at all
-        return q, k, v, case.randn("h"), attn_mask
+        scores, sinks = case.randn("b h i j"), case.randn("h")
+        for head, shift in ((0, 1000), (1, -1000)):  # exp gives inf and 0
+            scores[:, head] += shift
+            sinks[head] += shift
+        output = scores.softmax(dim=-1) @ case.randn("b h j d")
+        return output, scores.logsumexp(dim=-1), sinks
 
-    return same_function(attend_with_sinks, attended, inputs, mistakes=SINK_MISTAKES, trials=TRIALS)
+    return same_function(add_sinks, sunk, inputs, mistakes=SINK_MISTAKES, trials=TRIALS)
 
 
 open_exercise("19.7", "Read a configuration")

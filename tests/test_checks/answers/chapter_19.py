@@ -3,28 +3,30 @@
 from exercise_bank import Bank, code, swap
 
 BYTES = "7 * 3 * 5 * (20 + 8) * 4"
-ROUTE = "best.softmax(dim=-1), chosen"
-SENT = "result[rows] += gates[rows, slots][:, None] * output"
+GATES = "top.softmax(dim=1)"
+GROUPS = "by_group.amax(dim=2)"
+SENT = "result[rows] += weights[:, None] * expert(tokens[rows])"
+KEPT_ROWS = "weights.argsort(descending=True)[:capacity]"
 LOSS = "x * (fractions * probabilities.mean(dim=0)).sum()"
+REAL = "probabilities[real], chosen[real]"
 HEALTHY = "gates / gates.sum(dim=-1, keepdim=True), chosen"
-SINK = "sinks[:, None, None].expand(b, h, i, 1)"
-WEIGHTS = "torch.cat([scores, sink], dim=-1).softmax(dim=-1)"
+KEPT = "(lse - total).exp()"
 SAME_AXIS = "there are two axes, so 1 is the last"
 
 
-def of_all(gates, *, cause=""):
-    """The function of 19.2 with gates from the probabilities p of the chosen experts."""
-    text = f"""
-        def route(logits, k):
-            p, chosen = logits.softmax(dim=-1).topk(k, dim=-1)
-            return {gates}, chosen
-    """
-    return code(text, cause=cause)
+def gated(gates, *, cause=""):
+    """The function of 19.2 with other gates."""
+    return swap(GATES, gates, cause=cause)
 
 
 def biased(line, *, cause=""):
     """The function of 19.5 with other gates."""
     return swap("scores.gather(-1, chosen)", line, cause=cause)
+
+
+def sunk(factor, *, cause=""):
+    """The function of 19.6 with another factor."""
+    return swap(KEPT, factor, cause=cause)
 
 
 BANK = {
@@ -54,154 +56,149 @@ BANK = {
     ),
     "19.2": Bank(
         wrong=[
-            of_all("p", cause="gates-not-normalized"),
-            of_all("p.softmax(dim=-1)", cause="softmax-of-softmax"),
-            swap(ROUTE, "best, chosen", cause="gates-are-logits"),
-            swap(ROUTE, "best / best.sum(dim=-1, keepdim=True), chosen", cause="gates-without-exp"),
-            swap(ROUTE, "best.softmax(dim=0), chosen", cause="gates-over-tokens"),
-            swap(ROUTE, "best.exp(), chosen", cause="gates-are-exp"),
-            swap(ROUTE, "best.softmax(-1), chosen + 1", cause="experts-counted-from-one"),
-            swap(ROUTE, "logits[:, :k].softmax(-1), chosen", cause="gates-of-first-k"),
-            of_all("p / p.sum(dim=0)", cause="gates-over-tokens"),
-            of_all("p / p.sum()", cause="gates-over-tokens"),
-            swap(ROUTE, "best.sigmoid(), chosen", cause="gates-from-sigmoid"),
-            of_all("torch.nn.functional.normalize(p, dim=1)", cause="gates-of-length-one"),
-            swap(ROUTE, "torch.ones_like(best) / k, chosen", cause="gates-are-equal"),
-            swap("topk(k)", "topk(k, largest=False)", cause="smallest-are-chosen"),
-            swap("logits.topk", "logits.softmax(0).topk", cause="chosen-after-softmax-over-tokens"),
+            swap("by_group.reshape(t, x).topk", "logits.topk", cause="groups-not-used"),
+            swap(GROUPS, "by_group.mean(dim=2)", cause="groups-by-mean"),
+            swap(GROUPS, "by_group.sum(dim=2)", cause="groups-by-mean"),
+            swap(GROUPS, "by_group.topk(2).values.sum(dim=2)", cause="groups-by-two-largest"),
+            swap("topk(kept)", "topk(kept, largest=False)", cause="smallest-groups"),
+            swap("-torch.inf", "0.0", cause="other-groups-zero"),
             code(
                 """
-                def route(logits, k):
-                    chosen = logits.argsort(dim=-1)[:, -k:]
-                    return logits.gather(1, chosen).softmax(dim=-1), chosen
+                def route(logits, k, groups, kept):
+                    best = logits.unflatten(1, (-1, groups)).amax(dim=1).topk(kept).indices
+                    of = torch.arange(logits.shape[1]) % groups
+                    usable = (of[None, :, None] == best[:, None, :]).any(dim=2)
+                    top, chosen = logits.masked_fill(~usable, -torch.inf).topk(k)
+                    return top.softmax(dim=1), chosen
                 """,
-                cause="not-in-falling-order",
+                cause="groups-take-turns",
             ),
+            gated("logits.softmax(dim=1).gather(1, chosen)", cause="gates-not-normalized"),
+            gated("by_group.flatten(1).softmax(1).topk(k).values", cause="gates-not-normalized"),
+            gated(
+                "by_group.flatten(1).softmax(1).topk(k)[0].softmax(1)", cause="softmax-of-softmax"
+            ),
+            gated("top", cause="gates-are-logits"),
+            gated("top.exp()", cause="gates-are-exp"),
+            gated("top / top.sum(dim=1, keepdim=True)", cause="gates-without-exp"),
+            gated("top.softmax(dim=0)", cause="gates-over-tokens"),
+            gated("top.sigmoid()", cause="gates-from-sigmoid"),
             swap(
-                ROUTE, "best.softmax(dim=-1), chosen.sort().values", cause="gates-of-other-experts"
+                f"{GATES}, chosen", f"{GATES}.flip(1), chosen.flip(1)", cause="not-in-falling-order"
             ),
-            swap(ROUTE, "chosen, best.softmax(dim=-1)", cause="gates-and-chosen-swapped"),
-            swap(ROUTE, "best.detach().softmax(dim=-1), chosen", cause="no-gradient"),
-            swap("topk(k)", "topk(k, dim=0)", cause="raises"),
+            swap(f"{GATES}, chosen", f"{GATES}, chosen.sort()[0]", cause="gates-of-other-experts"),
+            swap(f"{GATES}, chosen", f"{GATES}, chosen + 1", cause="experts-counted-from-one"),
+            swap(f"{GATES}, chosen", f"chosen, {GATES}", cause="gates-and-chosen-swapped"),
+            gated("top.detach().softmax(dim=1)", cause="no-gradient"),
         ],
         right=[
-            of_all("p / p.sum(dim=-1, keepdim=True)"),
             code(
                 """
-                def route(logits, k):
-                    chosen = logits.argsort(dim=-1, descending=True)[:, :k]
-                    kept = torch.full_like(logits, -torch.inf)
-                    kept = kept.scatter(1, chosen, logits.gather(1, chosen))
-                    return kept.softmax(dim=-1).gather(1, chosen), chosen
-                """
-            ),
-            code(
-                """
-                def route(logits, k):
+                def route(logits, k, groups, kept):
+                    size = logits.shape[1] // groups
                     gates, chosen = [], []
                     for row in logits:
-                        best = row.topk(k)
-                        powers = (best.values - best.values[0]).exp()
-                        gates.append(powers / powers.sum())
-                        chosen.append(best.indices)
+                        parts = sorted(range(groups), key=lambda g: -row[g * size :][:size].max())
+                        numbers = [g * size + a for g in parts[:kept] for a in range(size)]
+                        numbers = sorted(numbers, key=lambda a: -row[a])[:k]
+                        chosen.append(torch.tensor(numbers))
+                        gates.append(row[numbers].softmax(dim=0))
                     return torch.stack(gates), torch.stack(chosen)
                 """
             ),
+            code(
+                """
+                def route(logits, k, groups, kept):
+                    size = logits.shape[1] // groups
+                    largest = torch.stack([g.max(dim=1).values for g in logits.split(size, 1)], 1)
+                    limit = largest.sort(dim=1, descending=True).values[:, kept - 1, None]
+                    usable = (largest >= limit).repeat_interleave(size, dim=1)
+                    p = logits.softmax(dim=1) * usable
+                    chosen = p.argsort(dim=1, descending=True)[:, :k]
+                    p = p.gather(1, chosen)
+                    return p / p.sum(dim=1, keepdim=True), chosen
+                """
+            ),
+            code(
+                """
+                def route(logits, k, groups, kept):
+                    size = logits.shape[1] // groups
+                    best = logits.unflatten(1, (groups, size)).amax(dim=2).topk(kept).indices
+                    numbers = (best[:, :, None] * size + torch.arange(size)).flatten(1)
+                    top, places = logits.gather(1, numbers).topk(k)
+                    powers = (top - top[:, :1]).exp()
+                    return powers / powers.sum(dim=1, keepdim=True), numbers.gather(1, places)
+                """
+            ),
         ],
-        equivalent={
-            "return best.softmax(dim=-1), chosen => return best.softmax(dim=(1)), chosen": SAME_AXIS
-        },
     ),
     "19.3": Bank(
         wrong=[
-            swap(SENT, "result[rows] += output", cause="outputs-not-weighted"),
-            swap(SENT, "result[rows] += output / chosen.shape[1]", cause="mean-of-outputs"),
-            swap("return result", "return result / chosen.shape[1]", cause="weighted-sum-divided"),
-            swap("] += gates", "] = gates", cause="last-output-stays"),
-            code(
-                """
-                def combine(tokens, experts, gates, chosen):
-                    rows = torch.arange(len(tokens)).repeat_interleave(chosen.shape[1])
-                    outputs = [experts[a](tokens[i]) for i, a in zip(rows, chosen.flatten())]
-                    result = torch.zeros_like(tokens)
-                    result[rows] += gates.flatten()[:, None] * torch.stack(outputs)
-                    return result
-                """,
-                cause="last-output-stays",
+            swap("[:capacity]", "", cause="capacity-not-used"),
+            swap(KEPT_ROWS, "torch.arange(len(rows))[:capacity]", cause="first-tokens-kept"),
+            swap("descending=True", "descending=False", cause="smallest-gates-kept"),
+            swap(
+                "weights.argsort(descending=True)", "weights.argsort()", cause="smallest-gates-kept"
             ),
+            swap("[:capacity]", "[: capacity - 1]", cause="one-token-too-few"),
+            swap("weights[best]\n", "weights[:capacity]\n", cause="gates-of-other-tokens"),
+            swap("weights[:, None] * ", "", cause="outputs-not-weighted"),
+            swap("weights[:, None]", "1 / chosen.shape[1]", cause="mean-of-outputs"),
+            swap("return result", "return result / chosen.shape[1]", cause="weighted-sum-divided"),
+            swap("result[rows] +=", "result[rows] =", cause="last-output-stays"),
             swap("chosen == number", "chosen[:, :1] == number", cause="only-first-choice"),
-            swap("[rows, slots]", "[rows, 0]", cause="gate-of-first-choice"),
-            swap("gates[rows, slots]", "gates[rows].sum(dim=1)", cause="gates-are-summed"),
-            code(
-                """
-                def combine(tokens, experts, gates, chosen):
-                    result = torch.zeros_like(tokens)
-                    for number, expert in enumerate(experts):
-                        rows, slots = torch.where(chosen == number)
-                        result[rows] += expert(gates[rows, slots][:, None] * tokens[rows])
-                    return result
-                """,
+            swap(SENT, SENT.replace("weights", "gates[rows, 0]"), cause="gate-of-first-choice"),
+            swap(
+                SENT,
+                "result[rows] += expert(weights[:, None] * tokens[rows])",
                 cause="gates-before-experts",
             ),
             swap(
-                "[:, None] * output",
-                "[:, None] / gates[rows].sum(dim=1, keepdim=True) * output",
+                SENT,
+                SENT.replace("weights", "(weights / gates[rows].sum(1))"),
                 cause="gates-normalized-again",
             ),
             swap("expert(tokens[rows])", "experts[0](tokens[rows])", cause="first-expert-for-all"),
             swap("chosen == number", "chosen == number + 1", cause="experts-counted-from-one"),
             swap("torch.zeros_like(tokens)", "tokens.clone()", cause="token-is-added"),
-            code(
-                """
-                def combine(tokens, experts, gates, chosen):
-                    result = torch.zeros_like(tokens)
-                    for slot in range(chosen.shape[1]):
-                        result += gates[:, slot, None] * experts[slot](tokens)
-                    return result
-                """,
-                cause="experts-by-slot",
+            swap("expert(tokens[rows])", "expert(tokens)[rows]", cause="experts-compute-too-much"),
+            swap(
+                "expert(tokens[rows])", "expert(tokens[rows]).detach()", cause="no-gradient tokens"
             ),
-            code(
-                """
-                def combine(tokens, experts, gates, chosen):
-                    result = torch.zeros_like(tokens)
-                    for number, expert in enumerate(experts):
-                        weight = (gates * (chosen == number)).sum(dim=1, keepdim=True)
-                        result = result + weight * expert(tokens)
-                    return result
-                """,
-                cause="experts-compute-too-much",
-            ),
-            swap("* output", "* output.detach()", cause="no-gradient tokens"),
         ],
         right=[
             code(
                 """
-                def combine(tokens, experts, gates, chosen):
-                    rows = []
-                    for token, weights, numbers in zip(tokens, gates, chosen):
-                        rows.append(sum(w * experts[a](token) for w, a in zip(weights, numbers)))
-                    return torch.stack(rows)
+                def combine(tokens, experts, gates, chosen, capacity):
+                    result = [torch.zeros_like(token) for token in tokens]
+                    for number, expert in enumerate(experts):
+                        pairs = [(i, c) for i, c in torch.argwhere(chosen == number).tolist()]
+                        pairs.sort(key=lambda pair: -gates[pair])
+                        for i, c in pairs[:capacity]:
+                            result[i] = result[i] + gates[i, c] * expert(tokens[i])
+                    return torch.stack(result)
                 """
             ),
             code(
                 """
-                def combine(tokens, experts, gates, chosen):
-                    k = chosen.shape[1]
-                    numbers, order = chosen.flatten().sort()
-                    counts = torch.bincount(numbers, minlength=len(experts)).tolist()
-                    parts = tokens[order // k].split(counts)
-                    outputs = torch.cat([f(part) for f, part in zip(experts, parts)])
-                    outputs = outputs * gates.flatten()[order, None]
-                    return torch.zeros(tokens.shape).index_add(0, order // k, outputs)
+                def combine(tokens, experts, gates, chosen, capacity):
+                    spread = torch.zeros(len(tokens), len(experts)).scatter(1, chosen, gates)
+                    best, rows = spread.topk(min(capacity, len(tokens)), dim=0)
+                    result = torch.zeros(tokens.shape)
+                    for weight, row, expert in zip(best.T, rows.T, experts):
+                        row, weight = row[weight > 0], weight[weight > 0]
+                        result = result.index_add(0, row, weight[:, None] * expert(tokens[row]))
+                    return result
                 """
             ),
             code(
                 """
-                def combine(tokens, experts, gates, chosen):
+                def combine(tokens, experts, gates, chosen, capacity):
                     outputs = torch.zeros(*chosen.shape, tokens.shape[1], dtype=tokens.dtype)
                     for number in chosen.unique().tolist():
                         mask = chosen == number
+                        if mask.sum() > capacity:
+                            mask = mask & (gates >= gates[mask].topk(capacity).values[-1])
                         outputs[mask] = experts[number](tokens[mask.any(dim=1)])
                     return torch.einsum("tk,tke->te", gates, outputs)
                 """
@@ -210,6 +207,39 @@ BANK = {
     ),
     "19.4": Bank(
         wrong=[
+            swap(f"    probabilities, chosen = {REAL}\n", "", cause="padding-counts"),
+            swap(REAL, "probabilities[real], chosen", cause="padding-chooses"),
+            swap("chosen.flatten()", "chosen[~real].flatten()", cause="raises"),
+            swap("[real]", "[~real]", cause="only-padding-counts"),
+            swap(" / t", " / len(real)", cause="padding-divides"),
+            code(
+                """
+                def balancing_loss(probabilities, chosen, real):
+                    x = probabilities.shape[1]
+                    f = torch.bincount(chosen[real].flatten(), minlength=x) / real.sum()
+                    return x * (f * probabilities.mean(dim=0)).sum()
+                """,
+                cause="padding-has-probability",
+            ),
+            code(
+                """
+                def balancing_loss(probabilities, chosen, real):
+                    t, x = probabilities.shape
+                    f = torch.bincount(chosen.flatten(), minlength=x) / t
+                    return x * (f * probabilities[real].mean(dim=0)).sum()
+                """,
+                cause="padding-chooses",
+            ),
+            code(
+                """
+                def balancing_loss(probabilities, chosen, real):
+                    t, x = probabilities.shape
+                    mask = torch.nn.functional.one_hot(chosen, x).sum(dim=1) * real[:, None]
+                    means = (probabilities * real[:, None]).mean(dim=0)
+                    return x * (mask.to(means).mean(dim=0) * means).sum()
+                """,
+                cause="padding-divides",
+            ),
             swap("return x * ", "return ", cause="number-of-experts-missing"),
             swap(LOSS, "(fractions * probabilities.mean(dim=0)).mean()", cause="mean-over-experts"),
             swap(" / t", " / chosen.numel()", cause="fractions-of-all-choices"),
@@ -221,7 +251,8 @@ BANK = {
             swap("chosen.flatten()", "chosen[:, 0]", cause="counts-first-choice"),
             code(
                 """
-                def balancing_loss(probabilities, chosen):
+                def balancing_loss(probabilities, chosen, real):
+                    probabilities, chosen = probabilities[real], chosen[real]
                     t, x = probabilities.shape
                     best = probabilities.gather(1, chosen)
                     means = torch.zeros(x).index_add(0, chosen.flatten(), best.flatten()) / t
@@ -231,7 +262,8 @@ BANK = {
             ),
             code(
                 """
-                def balancing_loss(probabilities, chosen):
+                def balancing_loss(probabilities, chosen, real):
+                    probabilities, chosen = probabilities[real], chosen[real]
                     x = probabilities.shape[1]
                     return x * probabilities.gather(1, chosen).sum(dim=1).mean()
                 """,
@@ -248,7 +280,8 @@ BANK = {
         right=[
             code(
                 """
-                def balancing_loss(probabilities, chosen):
+                def balancing_loss(probabilities, chosen, real):
+                    probabilities, chosen = probabilities[real], chosen[real]
                     x = probabilities.shape[1]
                     mask = torch.nn.functional.one_hot(chosen, x).sum(dim=1)
                     f = mask.to(probabilities).mean(dim=0)
@@ -257,7 +290,8 @@ BANK = {
             ),
             code(
                 """
-                def balancing_loss(probabilities, chosen):
+                def balancing_loss(probabilities, chosen, real):
+                    probabilities, chosen = probabilities[real], chosen[real]
                     t, x = probabilities.shape
                     loss = torch.zeros(())
                     for a in range(x):
@@ -268,7 +302,8 @@ BANK = {
             ),
             code(
                 """
-                def balancing_loss(probabilities, chosen):
+                def balancing_loss(probabilities, chosen, real):
+                    probabilities, chosen = probabilities[real], chosen[real]
                     t, x = probabilities.shape
                     counts = torch.bincount(chosen.flatten(), minlength=x).float()
                     return x * (counts @ probabilities.sum(dim=0)) / t**2
@@ -352,103 +387,53 @@ BANK = {
     ),
     "19.6": Bank(
         wrong=[
-            code(
-                """
-                def attend_with_sinks(q, k, v, sinks, attn_mask):
-                    scores = q @ k.mT / q.shape[-1] ** 0.5 + sinks[:, None, None]
-                    scores = scores.masked_fill(~attn_mask, -torch.inf)
-                    return scores.softmax(dim=-1).nan_to_num() @ v
-                """,
-                cause="weights-still-sum-to-one",
-            ),
+            sunk("lse.exp() / (lse.exp() + sinks[:, None].exp())", cause="exp-overflows"),
+            sunk("lse.exp() / (lse.exp() + sinks[:, None])", cause="sink-without-exp"),
+            sunk("lse / (lse + sinks[:, None])", cause="lse-without-exp"),
+            sunk("(sinks[:, None] - total).exp()", cause="sink-gets-the-rest"),
+            sunk("1 - (lse - total).exp()", cause="sink-gets-the-rest"),
+            sunk("torch.sigmoid(lse + sinks[:, None])", cause="sink-added-to-lse"),
+            sunk("torch.sigmoid(lse)", cause="sink-logit-always-zero"),
+            sunk("1 - sinks[:, None].sigmoid().expand_as(lse)", cause="lse-not-used"),
+            sunk("1 - (sinks[:, None] - lse).exp()", cause="sink-not-in-sum"),
+            sunk("(lse - sinks[:, None]).exp()", cause="sink-not-in-sum"),
+            sunk("(total - lse).exp()", cause="output-is-divided"),
+            sunk("lse - sinks[:, None]", cause="factor-is-difference"),
+            swap("sinks[:, None]", "sinks.mean()", cause="one-sink-for-all-heads"),
             swap(
-                "weights[..., :-1] @ v",
-                "(weights[..., :-1] / weights[..., :-1].sum(dim=-1, keepdim=True)) @ v",
-                cause="weights-still-sum-to-one",
+                "output * kept[..., None]",
+                "output * kept[..., None] + (1 - kept[..., None])",
+                cause="sink-has-a-value",
             ),
-            swap(SINK, "torch.zeros(b, h, i, 1)", cause="sink-logit-always-zero"),
-            code(
-                """
-                def attend_with_sinks(q, k, v, sinks, attn_mask):
-                    scores = q @ k.mT / q.shape[-1] ** 0.5
-                    powers = scores.exp() * attn_mask
-                    total = powers.sum(dim=-1, keepdim=True) + sinks[:, None, None]
-                    return powers / total @ v
-                """,
-                cause="sink-without-exp",
-            ),
-            swap("[scores, sink]", "[scores, sink.exp()]", cause="sink-exp-twice"),
-            swap("[scores, sink]", "[scores, sink / q.shape[-1] ** 0.5]", cause="sink-is-divided"),
-            swap("[scores, sink]", "[scores, -sink]", cause="sink-sign-changed"),
-            swap("weights[..., :-1]", "weights[..., 1:]", cause="wrong-column-dropped"),
-            swap("sinks[:, None, None]", "sinks.mean()", cause="one-sink-for-all-heads"),
-            swap(" / q.shape[-1] ** 0.5", "", cause="scores-not-divided"),
-            swap("~attn_mask", "attn_mask", cause="sink-mask-inverted"),
-            swap(
-                "    scores = scores.masked_fill(~attn_mask, -torch.inf)\n",
-                "",
-                cause="sink-mask-not-used",
-            ),
-            swap("-torch.inf", "0.0", cause="sink-masked-scores-zero"),
-            code(
-                """
-                def attend_with_sinks(q, k, v, sinks, attn_mask):
-                    scores = q @ k.mT / q.shape[-1] ** 0.5
-                    sink = sinks[:, None, None].expand(*scores.shape[:-1], 1)
-                    weights = torch.cat([sink, scores], dim=-1).softmax(dim=-1)[..., 1:]
-                    return weights * attn_mask @ v
-                """,
-                cause="sink-mask-after-softmax",
-            ),
-            swap("[scores, sink]", "[sink, scores]", cause="wrong-column-dropped"),
-            code(
-                """
-                def attend_with_sinks(q, k, v, sinks, attn_mask):
-                    scores = q @ k.mT / q.shape[-1] ** 0.5
-                    scores = scores.masked_fill(~attn_mask, -torch.inf)
-                    top = scores.amax(dim=-1, keepdim=True)
-                    powers, sink = (scores - top).exp(), (sinks[:, None, None] - top).exp()
-                    return powers / (powers.sum(dim=-1, keepdim=True) + sink) @ v
-                """,
-                cause="masked-row-is-nan",
-            ),
-            swap(WEIGHTS, WEIGHTS.replace("(dim=-1)", "(dim=-2)"), cause="softmax-over-queries"),
-            swap("weights[..., :-1] @ v", "weights @ v", cause="raises"),
-            swap(SINK, f"{SINK}.detach()", cause="no-gradient sinks"),
+            swap("output * kept[..., None]", "output", cause="returns-argument"),
+            swap("sinks[:, None]", "sinks", cause="raises"),
+            swap("kept[..., None]", "kept[..., None].detach()", cause="no-gradient lse"),
         ],
         right=[
+            sunk("(lse - sinks[:, None]).sigmoid()"),
+            sunk("1 / (1 + (sinks[:, None] - lse).exp())"),
             code(
                 """
-                def attend_with_sinks(q, k, v, sinks, attn_mask):
-                    scores = q @ k.mT / q.shape[-1] ** 0.5
-                    powers = scores.exp() * attn_mask
-                    total = powers.sum(dim=-1, keepdim=True) + sinks.exp()[:, None, None]
-                    return powers / total @ v
+                def add_sinks(output, lse, sinks):
+                    both = torch.stack([lse, sinks[:, None].expand_as(lse)])
+                    return torch.einsum("bhi,bhid->bhid", both.softmax(dim=0)[0], output)
                 """
             ),
             code(
                 """
-                def attend_with_sinks(q, k, v, sinks, attn_mask):
-                    scores = torch.einsum("bhid,bhjd->bhij", q, k) / q.shape[-1] ** 0.5
-                    scores = torch.where(attn_mask, scores, -torch.inf)
-                    total = torch.logaddexp(scores.logsumexp(dim=-1), sinks[:, None])
-                    return torch.einsum("bhij,bhjd->bhid", (scores - total[..., None]).exp(), v)
-                """
-            ),
-            code(
-                """
-                def attend_with_sinks(q, k, v, sinks, attn_mask):
-                    one_more = (0, 0, 0, 1)
-                    k = torch.nn.functional.pad(k, one_more)
-                    v = torch.nn.functional.pad(v, one_more)
-                    allowed = torch.zeros(attn_mask.shape, dtype=q.dtype)
-                    allowed = allowed.masked_fill(~attn_mask, -torch.inf)
-                    (i, _), h = attn_mask.shape, len(sinks)
-                    column = sinks[:, None, None].expand(h, i, 1)
-                    mask = torch.cat([allowed.expand(h, i, -1), column], dim=-1)
-                    return torch.nn.functional.scaled_dot_product_attention(q, k, v, mask[None])
+                def add_sinks(output, lse, sinks):
+                    heads = []
+                    for head, sink in enumerate(sinks):
+                        top = torch.maximum(lse[:, head], sink)
+                        one, other = (lse[:, head] - top).exp(), (sink - top).exp()
+                        heads.append(output[:, head] * (one / (one + other))[:, :, None])
+                    return torch.stack(heads, dim=1)
                 """
             ),
         ],
+        equivalent={
+            "total = torch.logaddexp(lse, sinks[:, None])  # (b, h, i) => "
+            "total = torch.logaddexp(sinks[:, None], lse)  # (b, h, i)": "a sum has no order",
+        },
     ),
 }
