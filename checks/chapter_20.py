@@ -1,31 +1,359 @@
-"""Checks of the exercises of chapter 20: TODO."""
+"""Checks of the exercises of chapter 20: losses on answers, DPO, its optimum, GRPO."""
 
 from __future__ import annotations
 
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
 from checks.engine.answer import written
-from checks.engine.guesses import same_shape
+from checks.engine.cases import Case
+from checks.engine.functions import Trials, same_function
+from checks.engine.guesses import same_number, same_shape
+from checks.engine.message import Message, message
+from checks.engine.patches import patches
 from checks.engine.verdict import exercise, open_exercise
+from utils.text import PADDING
 
 
-@exercise("20.1", "TODO title 1")
-def todo_1(shape) -> str:
-    written(shape)
-    same_shape(shape, (2, 3, 5, 7), "b h i j")
-    return "gives-both-shapes"
+@exercise("20.1", "Which shape, and which targets?")
+def which_shape(logits_shape, kept_shape, first_position, counted_targets) -> Message:
+    written(logits_shape, kept_shape, first_position, counted_targets)
+    prompts, answers = torch.tensor([4, 6, 7]), torch.tensor([3, 8, 5])
+    ends = prompts + answers
+    n = int(ends.max())
+    positions = torch.arange(n)
+    targets = ((positions >= prompts[:, None]) & (positions < ends[:, None]))[:, 1:]
+    logits = torch.zeros(3, n, 40)
+    same_shape(logits_shape, logits.shape, "b n v")
+    same_shape(kept_shape, logits[:, :-1].shape, "b n v")
+    first, counted = int(targets[1].int().argmax()), int(targets.sum())
+    known = dict.fromkeys((6, 7), "its-own-position") | dict.fromkeys((3,), "first-of-another-chat")
+    known |= {4: "last-of-prompt-predicts", 19: "each-chat-has-positions"}
+    same_number(first_position, first, 0.5, "position-of-first", known=known)
+    known = dict.fromkeys((30, 33), "prompts-are-no-targets") | {13: "first-or-end-is-missing"}
+    known |= dict.fromkeys((39, 42), "prompts-and-padding-are-no-targets")
+    known |= dict.fromkeys((17, 14), "prompts-counted-instead") | {8: "that-is-one-chat"}
+    same_number(counted_targets, counted, 0.5, "number-of-targets", known=known)
+    return message("targets-right")
 
 
-@exercise("20.2", "TODO title 2")
-def todo_2(shape) -> str:
-    written(shape)
-    same_shape(shape, (2, 3, 5, 7), "b h i j")
-    return "gives-both-shapes"
+# ------------------------------------------------------------------------------------ the answer
 
 
-@exercise("20.3", "TODO title 3")
-def todo_3(shape) -> str:
-    written(shape)
-    same_shape(shape, (2, 3, 5, 7), "b h i j")
-    return "gives-both-shapes"
+def answer_loss(logits: Tensor, ids: Tensor, answer: Tensor) -> Tensor:
+    logs = logits[:, :-1].log_softmax(dim=-1)
+    losses = -logs.gather(2, ids[:, 1:, None])[..., 0]
+    counted = answer[:, 1:]
+    return losses[counted].mean()
 
 
-open_exercise("20.4", "TODO open")
+def some_chats(case: Case) -> tuple[Tensor, Tensor, Tensor]:
+    """Logits, ids and answers of chats, padded at the end; answers of several lengths."""
+    logits, (b, n) = case.randn("b (n 3) v") * 2, case.shape("b (n 3)")
+    places = torch.arange(n)
+    ends = n - torch.arange(b)[:, None] % (n - 4)
+    ids = torch.randint(1, case["v"], (b, n), generator=case.generator)
+    # A prompt comes first, and then there may be several answers.
+    answer = (case.bools("b (n 3)") | (places == 2)) & (places > 1) & (places < ends)
+    return logits, ids.masked_fill(places >= ends, PADDING), answer
+
+
+MASK_BEFORE = ("answer[:, 1:]", "answer[:, :-1]")
+LATER, NOW = "ids[:, 1:, None]", "ids[:, :-1, None]"
+ANSWER_MISTAKES = patches(
+    answer_loss,
+    {
+        "prompt-is-learned": [("[counted]", ""), ("answer[:, 1:]", "ids[:, 1:] != PADDING")],
+        "prompt-is-learned-instead": [
+            ("[counted]", "[~counted]"),
+            ("answer[:, 1:]", "~answer[:, 1:] & (ids[:, 1:] != PADDING)"),
+        ],
+        "mask-is-one-late": MASK_BEFORE,
+        "first-of-answer-left-out": ("answer[:, 1:]", "answer[:, 1:] & answer[:, :-1]"),
+        "last-of-answer-left-out": ("answer[:, 1:]", "answer[:, 1:] & answer.roll(-1, 1)[:, 1:]"),
+        "answer-divided-by-all-targets": [
+            ("losses[counted]", "(losses * counted)"),
+            (".mean()", ".sum() / (ids[:, 1:] != PADDING).sum()"),
+        ],
+        "mean-of-chat-means": ("losses[counted]", "((losses * counted).sum(1) / counted.sum(1))"),
+        "blanks-summed": (".mean()", ".sum()"),
+        "divided-by-chats": (".mean()", ".sum() / len(logits)"),
+        "target-at-same-place": [
+            ("[:, :-1].log", ".log", LATER, "ids[..., None]", "answer[:, 1:]", "answer"),
+            (LATER, NOW),
+            (LATER, NOW, *MASK_BEFORE),
+            ("[:, :-1].log", "[:, 1:].log"),
+        ],
+        "target-before-instead": ("[:, :-1].log", "[:, 1:].log", LATER, NOW, *MASK_BEFORE),
+        "target-two-ahead": ("[:, :-1]", "[:, :-2]", "[:, 1:", "[:, 2:"),
+        "targets-set-to-0": ("gather(2, ids", "gather(2, (ids * answer)", "[counted]", ""),
+        "sign-missing": ("-logs", "logs"),
+        "blanks-softmax-twice": ("].log_softmax", "].softmax(dim=-1).log_softmax"),
+        "log-is-missing": (".log_softmax", ".softmax"),
+        "scores-not-normalised": (".log_softmax(dim=-1)", ""),
+        "softmax-over-places": ("dim=-1", "dim=1"),
+        "loss-in-bits": (".mean()", ".mean() / math.log(2)"),
+    },
+)
+
+
+@exercise("20.2", "A loss on the answers")
+def loss_on_the_answers(answer_loss_answer) -> Message:
+    return same_function(answer_loss_answer, answer_loss, some_chats, mistakes=ANSWER_MISTAKES)
+
+
+# ------------------------------------------------------------------------------------ preferences
+
+
+def dpo(policy: Tensor, reference: Tensor, answer: Tensor, beta: float) -> Tensor:
+    gained = policy - reference.detach()
+    sums = (gained * answer).sum(dim=1)
+    chosen, rejected = sums.chunk(2)
+    margins = beta * (chosen - rejected)
+    return -F.logsigmoid(margins).mean()
+
+
+def some_pairs(case: Case) -> tuple[Tensor, Tensor, Tensor, float]:
+    """Log-probabilities of both models, answers of several lengths, and beta."""
+    policy, reference = -case.randn("(b 2) (n 2)").abs(), -case.randn("(b 2) (n 2)").abs()
+    rows, n = policy.shape
+    order = torch.rand(rows, n, generator=case.generator).argsort(dim=1)
+    answer = order < (1 + torch.randperm(rows, generator=case.generator) % (n - 1))[:, None]
+    return policy, reference, answer, round(0.1 + 0.5 * case.random.random(), 2)
+
+
+GAINED, SUMS = "policy - reference.detach()", "(gained * answer).sum(dim=1)"
+DPO_MISTAKES = patches(
+    dpo,
+    {
+        "rows-in-turn": ("sums.chunk(2)", "sums[::2], sums[1::2]"),
+        "margin-has-wrong-sign": ("chosen - rejected", "rejected - chosen"),
+        "dpo-sign-missing": ("-F.log", "F.log"),
+        "dpo-log-missing": ("F.logsigmoid", "torch.sigmoid"),
+        "sigmoid-missing": ("F.logsigmoid(margins)", "margins"),
+        "reference-is-missing": (GAINED, "policy"),
+        "reference-is-added": (GAINED, "policy + reference"),
+        "policy-is-missing": (GAINED, "reference"),
+        "probabilities-subtracted": (GAINED, "policy.exp() - reference.exp()"),
+        "beta-is-missing-in-dpo": ("beta * (chosen - rejected)", "chosen - rejected"),
+        "beta-outside": ("= beta * ", "= ", "-F.log", "-beta * F.log"),
+        "divided-by-beta": ("beta * (chosen - rejected)", "(chosen - rejected) / beta"),
+        "beta-on-chosen-only": ("(chosen - rejected)", "chosen - rejected"),
+        "tokens-averaged": (SUMS, f"{SUMS} / answer.sum(dim=1)"),
+        "tokens-averaged-over-all": [
+            (SUMS, "(gained * answer).mean(dim=1)"),
+            (SUMS, "gained.mean(dim=1)"),
+        ],
+        "all-tokens-of-pair-count": (SUMS, "gained.sum(dim=1)"),
+        "only-prompt-of-pair-counts": (SUMS, "(gained * ~answer).sum(dim=1)"),
+        "losses-of-pairs-summed": (".mean()", ".sum()"),
+        "divided-by-rows": (".mean()", ".sum() / len(policy)"),
+        "pairs-averaged-first": ("margins).mean()", "margins.mean())"),
+        "compared-token-by-token": (SUMS, "gained * answer"),
+    },
+)
+
+
+@exercise("20.3", "DPO from one batch")
+def dpo_from_one_batch(dpo_answer) -> Message:
+    return same_function(dpo_answer, dpo, some_pairs, mistakes=DPO_MISTAKES)
+
+
+# ------------------------------------------------------------------------------------ the optimum
+
+
+def optimum(log_ref: Tensor, reward: Tensor, beta: float) -> tuple[Tensor, Tensor]:
+    tilted = log_ref + reward / beta
+    log_best = tilted - tilted.logsumexp(dim=0)
+    weights, gained = log_best.exp(), log_best - log_ref
+    nats = (weights * gained).sum()
+    return log_best, nats / math.log(2)
+
+
+def some_rewards(case: Case) -> tuple[Tensor, Tensor, float]:
+    """Log-probabilities and rewards; in double precision, exp(reward / beta) often overflows."""
+    log_ref, reward = (case.randn("(s 2)") * 1.5).log_softmax(dim=0), case.randn("(s 2)")
+    large = case.random.random() < 0.6 and case.dtype == torch.float64
+    return log_ref, 900 * reward + 3000 if large else reward, case.random.choice([0.4, 0.7, 1.5])
+
+
+TILTED, BEST = "log_ref + reward / beta", "tilted - tilted.logsumexp(dim=0)"
+WEIGHTED = "(weights * gained).sum()"
+OPTIMUM_MISTAKES = patches(
+    optimum,
+    {
+        "exp-overflows": [
+            (BEST, "(tilted.exp() / tilted.exp().sum()).log()"),
+            (BEST, "tilted - tilted.exp().sum().log()"),
+            (BEST, "tilted.softmax(dim=0).log()"),
+        ],
+        "reward-times-beta": ("reward / beta", "reward * beta"),
+        "beta-is-missing": ("reward / beta", "reward"),
+        "reference-divided-by-beta": (TILTED, "(log_ref + reward) / beta"),
+        "reference-to-the-beta": (TILTED, "log_ref / beta + reward"),
+        "reward-subtracted": (TILTED, "log_ref - reward / beta"),
+        "reward-alone": (TILTED, "reward / beta"),
+        "reference-not-as-logarithm": (TILTED, "log_ref.exp() + reward / beta"),
+        "not-normalised": (BEST, "tilted"),
+        "largest-subtracted": (BEST, "tilted - tilted.max()"),
+        "best-returned-as-probabilities": ("return log_best", "return weights"),
+        "kl-in-nats": (" / math.log(2)", ""),
+        "kl-times-log-2": (" / math.log(2)", " * math.log(2)"),
+        "kl-the-other-way": (WEIGHTED, "(log_ref.exp() * -gained).sum()"),
+        "kl-other-weights-and-sign": (WEIGHTED, "(log_ref.exp() * gained).sum()"),
+        "kl-has-wrong-sign": ("log_best - log_ref", "log_ref - log_best"),
+        "kl-not-weighted": [(WEIGHTED, "gained.sum()"), (WEIGHTED, "gained.mean()")],
+        "kl-is-averaged": (WEIGHTED, "(weights * gained).mean()"),
+        "kl-weighted-by-logarithms": (WEIGHTED, "(log_best * gained).sum()"),
+        "entropy-for-kl": ("log_best - log_ref", "-log_best"),
+        "cross-entropy-for-kl": ("log_best - log_ref", "-log_ref"),
+        "kl-times-beta": ("nats / math", "beta * nats / math"),
+        "gain-for-kl": (WEIGHTED, "(weights * reward).sum() - beta * (weights * gained).sum()"),
+    },
+)
+
+
+@exercise("20.4", "The best possible policy")
+def the_best_possible_policy(optimum_answer) -> Message:
+    return same_function(
+        optimum_answer, optimum, some_rewards, mistakes=OPTIMUM_MISTAKES, trials=Trials(6)
+    )
+
+
+# ------------------------------------------------------------------------------------------- GRPO
+
+
+def grpo(policy: Tensor, old: Tensor, answer: Tensor, rewards: Tensor, clip: float) -> Tensor:
+    rewards = rewards.detach()
+    mean, std = rewards.mean(dim=1, keepdim=True), rewards.std(dim=1, keepdim=True)
+    advantages = ((rewards - mean) / (std + 1e-4))[..., None]
+    ratio = (policy - old.detach()).exp()
+    clipped = ratio.clamp(1 - clip, 1 + clip)
+    gains = torch.minimum(ratio * advantages, clipped * advantages)
+    means = (gains * answer).sum(dim=2) / answer.sum(dim=2)
+    return -means.mean()
+
+
+def some_groups(case: Case) -> tuple[Tensor, Tensor, Tensor, Tensor, float]:
+    """Sampled answers; those to the first prompt all have the same reward."""
+    policy, noise = -case.randn("b s (n 2)").abs(), case.randn("b s (n 2)")
+    b, s, n = policy.shape
+    order = torch.rand(b, s, n, generator=case.generator).argsort(dim=2)
+    lengths = 1 + torch.randperm(b * s, generator=case.generator).view(b, s, 1) % (n - 1)
+    rewards = case.randn("b s")
+    rewards[0] = 1.0
+    return policy, policy + 0.3 * noise, order < lengths, rewards, case.random.choice([0.1, 0.2])
+
+
+MEAN, STD = "rewards.mean(dim=1, keepdim=True)", "rewards.std(dim=1, keepdim=True)"
+RATIO, CLIPPED = "(policy - old.detach()).exp()", "ratio.clamp(1 - clip, 1 + clip)"
+GAINS = "torch.minimum(ratio * advantages, clipped * advantages)"
+MEANS = "(gains * answer).sum(dim=2) / answer.sum(dim=2)"
+GRPO_MISTAKES = patches(
+    grpo,
+    {
+        "one-group-for-all": (MEAN, "rewards.mean()", STD, "rewards.std()"),
+        "mean-of-whole-batch": (MEAN, "rewards.mean()"),
+        "std-of-whole-batch": (STD, "rewards.std()"),
+        "groups-over-prompts": ("mean(dim=1", "mean(dim=0", "std(dim=1", "std(dim=0"),
+        "group-mean-not-subtracted": ("(rewards - mean)", "rewards"),
+        "rewards-for-advantages": ("((rewards - mean) / (std + 1e-4))", "rewards"),
+        "std-not-divided": (" / (std + 1e-4)", ""),
+        "variance-for-std": ("rewards.std(", "rewards.var("),
+        "std-with-all-samples": ("keepdim=True)\n    adv", "keepdim=True, correction=0)\n    adv"),
+        "std-may-be-0": (" + 1e-4", ""),
+        "another-small-number": [("1e-4", "1e-8"), ("1e-4", "1e-6"), ("1e-4", "1e-5")],
+        "grpo-sign-missing": ("-means", "means"),
+        "advantages-have-wrong-sign": ("rewards - mean", "mean - rewards"),
+        "maximum-for-minimum": ("minimum", "maximum"),
+        "never-clipped": (GAINS, "ratio * advantages"),
+        "always-clipped": (GAINS, "clipped * advantages"),
+        "smaller-ratio-first": (GAINS, "torch.minimum(ratio, clipped) * advantages"),
+        "clipped-above-only": (CLIPPED, "ratio.clamp(max=1 + clip)"),
+        "clipped-below-only": (CLIPPED, "ratio.clamp(min=1 - clip)"),
+        "clipped-around-0": (CLIPPED, "ratio.clamp(-clip, clip)"),
+        "gains-are-clipped": (GAINS, "(ratio * advantages).clamp(1 - clip, 1 + clip)"),
+        "ratio-is-a-difference": (RATIO, "policy - old"),
+        "ratio-inverted-in-grpo": (RATIO, "(old - policy).exp()"),
+        "ratio-of-logarithms": (RATIO, "policy / old"),
+        "old-is-missing": [(RATIO, "policy.exp()"), (GAINS, "policy * advantages")],
+        "ratio-of-whole-answer": [
+            (RATIO, "((policy - old) * answer).sum(dim=2, keepdim=True).exp()"),
+            (RATIO, "(((policy - old) * answer).sum(2, True) / answer.sum(2, True)).exp()"),
+        ],
+        "every-token-counts-the-same": ("-means.mean()", "-gains[answer].mean()"),
+        "gains-divided-by-all-tokens": (MEANS, "(gains * answer).mean(dim=2)"),
+        "prompt-earns-reward": (MEANS, "gains.mean(dim=2)"),
+        "gains-of-tokens-summed": (" / answer.sum(dim=2)", ""),
+        "gains-of-answers-summed": ("-means.mean()", "-means.sum()"),
+    },
+)
+
+
+@exercise("20.5", "The loss of GRPO")
+def the_loss_of_grpo(grpo_answer) -> Message:
+    return same_function(grpo_answer, grpo, some_groups, mistakes=GRPO_MISTAKES)
+
+
+# --------------------------------------------------------------------------------- the last token
+
+
+def last_rewards(rewards: Tensor, ids: Tensor, padding: int) -> Tensor:
+    n, real = ids.shape[1], ids != padding
+    last = (torch.arange(n) * real).argmax(dim=1)
+    return rewards.gather(1, last[:, None])[:, 0]
+
+
+def some_texts(case: Case) -> tuple[Tensor, Tensor, int]:
+    """Texts padded at the end, at the beginning, with padding inside, and without padding."""
+    rewards = case.randn("(b 4) (n 2)")
+    rows, n = rewards.shape
+    padding = case.random.choice([0, 3, 11])
+    ids = torch.randint(11, (rows, n), generator=case.generator)
+    ids += ids >= padding  # so that it occurs only where it is put
+    for row in range(rows):
+        count = case.random.randint(1, n - 2)
+        spots = (slice(n - count, n), slice(count), count, slice(0))[row % 4]
+        ids[row, spots] = padding
+    return rewards, ids, padding
+
+
+LAST, FOUND = "(torch.arange(n) * real).argmax(dim=1)", "rewards.gather(1, last[:, None])[:, 0]"
+LAST_MISTAKES = patches(
+    last_rewards,
+    {
+        "before-first-padding": (
+            *(LAST, "(~real).int().argmax(dim=1) - 1"),
+            *(FOUND, "rewards[torch.arange(len(ids)), last]"),
+        ),
+        "before-first-padding-clamped": (LAST, "((~real).int().argmax(dim=1) - 1).clamp(min=0)"),
+        "real-tokens-counted": (LAST, "real.sum(dim=1) - 1"),
+        "last-position-taken": (LAST, "torch.full((len(ids),), n - 1)"),
+        "first-real-token": (LAST, "real.int().argmax(dim=1)"),
+        "first-position-taken": (LAST, "torch.zeros(len(ids), dtype=torch.int64)"),
+        "token-after-the-last": (LAST, f"({LAST} + 1).clamp(max=n - 1)"),
+        "token-before-the-last": (LAST, f"({LAST} - 1).clamp(min=0)"),
+        "last-padding-taken": (LAST, "(torch.arange(n) * ~real).argmax(dim=1)"),
+        "padding-is-always-0": ("ids != padding", "ids != 0"),
+        "rewards-averaged": [
+            (FOUND, "(rewards * real).sum(dim=1) / real.sum(dim=1)"),
+            (FOUND, "rewards.mean(dim=1)"),
+        ],
+        "rewards-summed": (FOUND, "(rewards * real).sum(dim=1)"),
+        "largest-reward-taken": [
+            (FOUND, "rewards.masked_fill(~real, -torch.inf).amax(dim=1)"),
+            (FOUND, "rewards.amax(dim=1)"),
+        ],
+    },
+)
+
+
+@exercise("20.6", "Find the bug")
+def find_the_bug(last_rewards_answer) -> Message:
+    return same_function(last_rewards_answer, last_rewards, some_texts, mistakes=LAST_MISTAKES)
+
+
+open_exercise("20.7", "A reward of your own")
