@@ -304,7 +304,7 @@ def the_loss_of_grpo(grpo_answer) -> Message:
 def last_rewards(rewards: Tensor, ids: Tensor, padding: int) -> Tensor:
     n, real = ids.shape[1], ids != padding
     last = (torch.arange(n) * real).argmax(dim=1)
-    return rewards.gather(1, last[:, None])[:, 0]
+    return rewards[torch.arange(len(ids)), last]
 
 
 def some_texts(case: Case) -> tuple[Tensor, Tensor, int]:
@@ -321,14 +321,11 @@ def some_texts(case: Case) -> tuple[Tensor, Tensor, int]:
     return rewards, ids, padding
 
 
-LAST, FOUND = "(torch.arange(n) * real).argmax(dim=1)", "rewards.gather(1, last[:, None])[:, 0]"
+LAST, FOUND = "(torch.arange(n) * real).argmax(dim=1)", "rewards[torch.arange(len(ids)), last]"
 LAST_MISTAKES = patches(
     last_rewards,
     {
-        "before-first-padding": (
-            *(LAST, "(~real).int().argmax(dim=1) - 1"),
-            *(FOUND, "rewards[torch.arange(len(ids)), last]"),
-        ),
+        "before-first-padding": (LAST, "(~real).int().argmax(dim=1) - 1"),
         "before-first-padding-clamped": (LAST, "((~real).int().argmax(dim=1) - 1).clamp(min=0)"),
         "real-tokens-counted": (LAST, "real.sum(dim=1) - 1"),
         "last-position-taken": (LAST, "torch.full((len(ids),), n - 1)"),
@@ -338,15 +335,9 @@ LAST_MISTAKES = patches(
         "token-before-the-last": (LAST, f"({LAST} - 1).clamp(min=0)"),
         "last-padding-taken": (LAST, "(torch.arange(n) * ~real).argmax(dim=1)"),
         "padding-is-always-0": ("ids != padding", "ids != 0"),
-        "rewards-averaged": [
-            (FOUND, "(rewards * real).sum(dim=1) / real.sum(dim=1)"),
-            (FOUND, "rewards.mean(dim=1)"),
-        ],
+        "rewards-averaged": (FOUND, "(rewards * real).sum(dim=1) / real.sum(dim=1)"),
         "rewards-summed": (FOUND, "(rewards * real).sum(dim=1)"),
-        "largest-reward-taken": [
-            (FOUND, "rewards.masked_fill(~real, -torch.inf).amax(dim=1)"),
-            (FOUND, "rewards.amax(dim=1)"),
-        ],
+        "largest-reward-taken": (FOUND, "rewards.masked_fill(~real, -torch.inf).amax(dim=1)"),
     },
 )
 

@@ -109,6 +109,14 @@ BANK = {
                 """
             ),
         ],
+        equivalent={
+            "losses = -log.gather(2, ids[:, 1:, None])[..., 0]  # (b, n - 1) => "
+            "losses = -(log.gather(2, ids[:, 1:, None]))  # (b, n - 1)": "the mask selects from (b, n - 1, 1), too",
+            "losses = -log.gather(2, ids[:, 1:, None])[..., 0]  # (b, n - 1) => "
+            "losses = -log.gather(2, ids[:, 1:, None])[..., -1]  # (b, n - 1)": "an axis of size 1 has one index",
+            "log = logits[:, :-1].log_softmax(dim=-1) => "
+            "log = (logits).log_softmax(dim=-1)": "gather reads only the first n - 1 positions",
+        },
     ),
     "20.3": Bank(
         wrong=[
@@ -222,7 +230,7 @@ BANK = {
                 cause="exp-overflows",
             ),
             swap(BEST, "(log_ref + reward / beta).softmax(dim=0).log()", cause="exp-overflows"),
-            swap("nats / math.log(2)", "nats.item() / math.log(2)", cause="of-part"),
+            swap("nats / math.log(2)", "nats.item() / math.log(2)", cause="is-no-tensor"),
         ],
         right=[
             code(
@@ -256,6 +264,10 @@ BANK = {
                 """
             ),
         ],
+        equivalent={
+            "log_best = (log_ref + reward / beta).log_softmax(dim=0) => "
+            "log_best = (log_ref + reward / beta).log_softmax(dim=-1)": "there is one axis",
+        },
     ),
     "20.5": Bank(
         wrong=[
@@ -281,14 +293,14 @@ BANK = {
             swap(GAINS, "clipped * advantages", cause="always-clipped"),
             swap(GAINS, "torch.minimum(ratio, clipped) * advantages", cause="smaller-ratio-first"),
             swap("1 - clip, 1 + clip", "max=1 + clip", cause="clipped-above-only"),
-            swap("(policy - old.detach()).exp()", "policy - old", cause="ratio-is-a-difference"),
-            swap("(policy - old.detach())", "(old - policy)", cause="ratio-inverted-in-grpo"),
+            swap("(policy - old).exp()", "policy - old", cause="ratio-is-a-difference"),
+            swap("(policy - old)", "(old - policy)", cause="ratio-inverted-in-grpo"),
             swap(MEANS, "(gains * answer).mean(dim=2)", cause="gains-divided-by-all-tokens"),
             swap(MEANS, "gains.mean(dim=2)", cause="prompt-earns-reward"),
             swap(" / answer.sum(dim=2)", "", cause="gains-of-tokens-summed"),
             swap("-means.mean()", "-gains[answer].mean()", cause="every-token-counts-the-same"),
             swap("-means.mean()", "-means.sum()", cause="gains-of-answers-summed"),
-            swap(".detach()[..., None]", "", cause="it-raises"),
+            swap("[..., None]", "", cause="raises"),
         ],
         right=[
             code(
@@ -334,6 +346,10 @@ BANK = {
                 """
             ),
         ],
+        equivalent={
+            "gains = torch.minimum(ratio * advantages, clipped * advantages) => "
+            "gains = torch.minimum(clipped * advantages, ratio * advantages)": "the order of the two does not matter",
+        },
     ),
     "20.6": Bank(
         wrong=[
@@ -405,5 +421,9 @@ BANK = {
                 """
             ),
         ],
+        equivalent={
+            "return rewards.gather(1, last[:, None])[:, 0] => "
+            "return rewards.gather(1, last[:, None])[:, -1]": "an axis of size 1 has one index",
+        },
     ),
 }
