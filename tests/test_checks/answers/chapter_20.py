@@ -111,9 +111,9 @@ BANK = {
         ],
         equivalent={
             "losses = -log.gather(2, ids[:, 1:, None])[..., 0]  # (b, n - 1) => "
-            "losses = -(log.gather(2, ids[:, 1:, None]))  # (b, n - 1)": "the mask selects from (b, n - 1, 1), too",
+            "losses = -(log.gather(2, ids[:, 1:, None]))  # (b, n - 1)": "selected by the same mask",
             "losses = -log.gather(2, ids[:, 1:, None])[..., 0]  # (b, n - 1) => "
-            "losses = -log.gather(2, ids[:, 1:, None])[..., -1]  # (b, n - 1)": "an axis of size 1 has one index",
+            "losses = -log.gather(2, ids[:, 1:, None])[..., -1]  # (b, n - 1)": "an axis of size 1",
             "log = logits[:, :-1].log_softmax(dim=-1) => "
             "log = (logits).log_softmax(dim=-1)": "gather reads only the first n - 1 positions",
         },
@@ -348,7 +348,7 @@ BANK = {
         ],
         equivalent={
             "gains = torch.minimum(ratio * advantages, clipped * advantages) => "
-            "gains = torch.minimum(clipped * advantages, ratio * advantages)": "the order of the two does not matter",
+            "gains = torch.minimum(clipped * advantages, ratio * advantages)": "in any order",
         },
     ),
     "20.6": Bank(
