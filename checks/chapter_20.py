@@ -30,12 +30,15 @@ def which_shape(logits_shape, kept_shape, first_position, counted_targets) -> Me
     same_shape(logits_shape, logits.shape, "b n v")
     same_shape(kept_shape, logits[:, :-1].shape, "b n v")
     first, counted = int(targets[1].int().argmax()), int(targets.sum())
-    known = dict.fromkeys((6, 7), "its-own-position") | dict.fromkeys((3,), "first-of-another-chat")
-    known |= {4: "last-of-prompt-predicts", 19: "each-chat-has-positions"}
+    known = {3: "first-of-another-chat", 4: "last-of-prompt-predicts", 13: "that-is-the-end"}
+    known |= dict.fromkeys((6, 7), "its-own-position")
+    known |= dict.fromkeys((12, 19), "each-chat-has-positions")
     same_number(first_position, first, 0.5, "position-of-first", known=known)
-    known = dict.fromkeys((30, 33), "prompts-are-no-targets") | {13: "first-or-end-is-missing"}
+    known = {8: "that-is-one-chat", 13: "first-or-end-is-missing", 19: "one-target-too-many"}
+    known |= dict.fromkeys((14, 17), "prompts-counted-instead")
+    known |= dict.fromkeys((22, 24, 25), "padding-is-no-target")
+    known |= dict.fromkeys((30, 33), "prompts-are-no-targets")
     known |= dict.fromkeys((39, 42), "prompts-and-padding-are-no-targets")
-    known |= dict.fromkeys((17, 14), "prompts-counted-instead") | {8: "that-is-one-chat"}
     same_number(counted_targets, counted, 0.5, "number-of-targets", known=known)
     return message("targets-right")
 
@@ -77,6 +80,7 @@ ANSWER_MISTAKES = patches(
         "answer-divided-by-all-targets": [
             ("losses[counted]", "(losses * counted)"),
             (".mean()", ".sum() / (ids[:, 1:] != PADDING).sum()"),
+            (".mean()", ".sum() / answer[:, :-1].sum()"),
         ],
         "mean-of-chat-means": ("losses[counted]", "((losses * counted).sum(1) / counted.sum(1))"),
         "blanks-summed": (".mean()", ".sum()"),
@@ -89,7 +93,10 @@ ANSWER_MISTAKES = patches(
         ],
         "target-before-instead": ("[:, :-1].log", "[:, 1:].log", LATER, NOW, *MASK_BEFORE),
         "target-two-ahead": ("[:, :-1]", "[:, :-2]", "[:, 1:", "[:, 2:"),
-        "targets-set-to-0": ("gather(2, ids", "gather(2, (ids * answer)", "[counted]", ""),
+        "others-set-to-0": [
+            ("gather(2, ids", "gather(2, (ids * answer)", "[counted]", ""),
+            ("logits[:, :-1]", "(logits * answer[..., None])[:, :-1]", "[counted]", ""),
+        ],
         "sign-missing": ("-logs", "logs"),
         "blanks-softmax-twice": ("].log_softmax", "].softmax(dim=-1).log_softmax"),
         "log-is-missing": (".log_softmax", ".softmax"),
@@ -131,17 +138,20 @@ DPO_MISTAKES = patches(
     {
         "rows-in-turn": ("sums.chunk(2)", "sums[::2], sums[1::2]"),
         "margin-has-wrong-sign": ("chosen - rejected", "rejected - chosen"),
+        "pair-is-added": ("chosen - rejected", "chosen + rejected"),
         "dpo-sign-missing": ("-F.log", "F.log"),
         "dpo-log-missing": ("F.logsigmoid", "torch.sigmoid"),
         "sigmoid-missing": ("F.logsigmoid(margins)", "margins"),
         "reference-is-missing": (GAINED, "policy"),
         "reference-is-added": (GAINED, "policy + reference"),
-        "policy-is-missing": (GAINED, "reference"),
         "probabilities-subtracted": (GAINED, "policy.exp() - reference.exp()"),
         "beta-is-missing-in-dpo": ("beta * (chosen - rejected)", "chosen - rejected"),
         "beta-outside": ("= beta * ", "= ", "-F.log", "-beta * F.log"),
         "divided-by-beta": ("beta * (chosen - rejected)", "(chosen - rejected) / beta"),
-        "beta-on-chosen-only": ("(chosen - rejected)", "chosen - rejected"),
+        "beta-on-a-part": [
+            ("(chosen - rejected)", "chosen - rejected"),
+            (GAINED, "beta * policy - reference", "beta * (chosen", "(chosen"),
+        ],
         "tokens-averaged": (SUMS, f"{SUMS} / answer.sum(dim=1)"),
         "tokens-averaged-over-all": [
             (SUMS, "(gained * answer).mean(dim=1)"),
@@ -151,7 +161,12 @@ DPO_MISTAKES = patches(
         "only-prompt-of-pair-counts": (SUMS, "(gained * ~answer).sum(dim=1)"),
         "losses-of-pairs-summed": (".mean()", ".sum()"),
         "divided-by-rows": (".mean()", ".sum() / len(policy)"),
-        "pairs-averaged-first": ("margins).mean()", "margins.mean())"),
+        "pairs-averaged-first": [
+            ("margins).mean()", "margins.mean())"),
+            ("F.logsigmoid(margins).mean()", "margins.sigmoid().mean().log()"),
+        ],
+        "summed-over-rows": ("sum(dim=1)", "sum(dim=0)"),
+        "shifted-again": (SUMS, "(gained[:, :-1] * answer[:, 1:]).sum(dim=1)"),
         "compared-token-by-token": (SUMS, "gained * answer"),
     },
 )
@@ -193,21 +208,28 @@ OPTIMUM_MISTAKES = patches(
         "reward-times-beta": ("reward / beta", "reward * beta"),
         "beta-is-missing": ("reward / beta", "reward"),
         "reference-divided-by-beta": (TILTED, "(log_ref + reward) / beta"),
-        "reference-to-the-beta": (TILTED, "log_ref / beta + reward"),
         "reward-subtracted": (TILTED, "log_ref - reward / beta"),
         "reward-alone": (TILTED, "reward / beta"),
+        "reward-times-logarithm": (TILTED, "log_ref * reward / beta"),
         "reference-not-as-logarithm": (TILTED, "log_ref.exp() + reward / beta"),
-        "not-normalised": (BEST, "tilted"),
-        "largest-subtracted": (BEST, "tilted - tilted.max()"),
+        "not-normalised": [
+            (BEST, "tilted"),
+            (BEST, "tilted - tilted.max()"),
+            (BEST, "tilted / tilted.sum()"),
+            (BEST, "tilted - tilted.exp().sum()"),
+        ],
+        "kl-not-normalised": [
+            ("log_best.exp(), log_best - log_ref", "tilted.exp(), tilted - log_ref"),
+            ("log_best - log_ref", "tilted - log_ref"),
+        ],
         "best-returned-as-probabilities": ("return log_best", "return weights"),
+        "best-in-bits": ("return log_best", "return log_best / math.log(2)"),
         "kl-in-nats": (" / math.log(2)", ""),
-        "kl-times-log-2": (" / math.log(2)", " * math.log(2)"),
         "kl-the-other-way": (WEIGHTED, "(log_ref.exp() * -gained).sum()"),
         "kl-other-weights-and-sign": (WEIGHTED, "(log_ref.exp() * gained).sum()"),
         "kl-has-wrong-sign": ("log_best - log_ref", "log_ref - log_best"),
         "kl-not-weighted": [(WEIGHTED, "gained.sum()"), (WEIGHTED, "gained.mean()")],
         "kl-is-averaged": (WEIGHTED, "(weights * gained).mean()"),
-        "kl-weighted-by-logarithms": (WEIGHTED, "(log_best * gained).sum()"),
         "entropy-for-kl": ("log_best - log_ref", "-log_best"),
         "cross-entropy-for-kl": ("log_best - log_ref", "-log_ref"),
         "kl-times-beta": ("nats / math", "beta * nats / math"),
@@ -218,9 +240,8 @@ OPTIMUM_MISTAKES = patches(
 
 @exercise("20.4", "The best possible policy")
 def the_best_possible_policy(optimum_answer) -> Message:
-    return same_function(
-        optimum_answer, optimum, some_rewards, mistakes=OPTIMUM_MISTAKES, trials=Trials(6)
-    )
+    options = {"mistakes": OPTIMUM_MISTAKES, "gradients": False, "trials": Trials(6)}
+    return same_function(optimum_answer, optimum, some_rewards, **options)
 
 
 # ------------------------------------------------------------------------------------------- GRPO
@@ -257,7 +278,6 @@ GRPO_MISTAKES = patches(
     {
         "one-group-for-all": (MEAN, "rewards.mean()", STD, "rewards.std()"),
         "mean-of-whole-batch": (MEAN, "rewards.mean()"),
-        "std-of-whole-batch": (STD, "rewards.std()"),
         "groups-over-prompts": ("mean(dim=1", "mean(dim=0", "std(dim=1", "std(dim=0"),
         "group-mean-not-subtracted": ("(rewards - mean)", "rewards"),
         "rewards-for-advantages": ("((rewards - mean) / (std + 1e-4))", "rewards"),
@@ -265,20 +285,23 @@ GRPO_MISTAKES = patches(
         "variance-for-std": ("rewards.std(", "rewards.var("),
         "std-with-all-samples": ("keepdim=True)\n    adv", "keepdim=True, correction=0)\n    adv"),
         "std-may-be-0": (" + 1e-4", ""),
-        "another-small-number": [("1e-4", "1e-8"), ("1e-4", "1e-6"), ("1e-4", "1e-5")],
+        "another-small-number": [
+            *[("1e-4", other) for other in ("1e-8", "1e-6", "1e-5")],
+            (STD, f"({STD} ** 2 + 1e-4).sqrt()", "(std + 1e-4)", "std"),
+        ],
         "grpo-sign-missing": ("-means", "means"),
         "advantages-have-wrong-sign": ("rewards - mean", "mean - rewards"),
         "maximum-for-minimum": ("minimum", "maximum"),
         "never-clipped": (GAINS, "ratio * advantages"),
         "always-clipped": (GAINS, "clipped * advantages"),
+        "clipped-without-advantage": (GAINS, "torch.minimum(ratio * advantages, clipped)"),
         "smaller-ratio-first": (GAINS, "torch.minimum(ratio, clipped) * advantages"),
         "clipped-above-only": (CLIPPED, "ratio.clamp(max=1 + clip)"),
         "clipped-below-only": (CLIPPED, "ratio.clamp(min=1 - clip)"),
-        "clipped-around-0": (CLIPPED, "ratio.clamp(-clip, clip)"),
         "gains-are-clipped": (GAINS, "(ratio * advantages).clamp(1 - clip, 1 + clip)"),
         "ratio-is-a-difference": (RATIO, "policy - old"),
         "ratio-inverted-in-grpo": (RATIO, "(old - policy).exp()"),
-        "ratio-of-logarithms": (RATIO, "policy / old"),
+        "ratio-of-logarithms": [(RATIO, "policy / old"), (RATIO, "policy.exp() - old.exp()")],
         "old-is-missing": [(RATIO, "policy.exp()"), (GAINS, "policy * advantages")],
         "ratio-of-whole-answer": [
             (RATIO, "((policy - old) * answer).sum(dim=2, keepdim=True).exp()"),
@@ -286,7 +309,11 @@ GRPO_MISTAKES = patches(
         ],
         "every-token-counts-the-same": ("-means.mean()", "-gains[answer].mean()"),
         "gains-divided-by-all-tokens": (MEANS, "(gains * answer).mean(dim=2)"),
-        "prompt-earns-reward": (MEANS, "gains.mean(dim=2)"),
+        "prompt-earns-reward": [
+            (MEANS, "gains.mean(dim=2)"),
+            (MEANS, "gains.sum(dim=2) / answer.sum(dim=2)"),
+            (RATIO, "((policy - old) * answer).exp()", MEANS, "gains.mean(dim=2)"),
+        ],
         "gains-of-tokens-summed": (" / answer.sum(dim=2)", ""),
         "gains-of-answers-summed": ("-means.mean()", "-means.sum()"),
     },
@@ -308,32 +335,40 @@ def last_rewards(rewards: Tensor, ids: Tensor, padding: int) -> Tensor:
 
 
 def some_texts(case: Case) -> tuple[Tensor, Tensor, int]:
-    """Texts padded at the end, at the beginning, with padding inside, and without padding."""
-    rewards = case.randn("(b 4) (n 2)")
+    """Texts with padding at the end, first, inside, inside and at the end, and without any."""
+    rewards = case.randn("(b 4) (n 3)")
     rows, n = rewards.shape
     padding = case.random.choice([0, 3, 11])
     ids = torch.randint(11, (rows, n), generator=case.generator)
     ids += ids >= padding  # so that it occurs only where it is put
     for row in range(rows):
-        count = case.random.randint(1, n - 2)
-        spots = (slice(n - count, n), slice(count), count, slice(0))[row % 4]
-        ids[row, spots] = padding
+        count = case.random.randint(1, n - 3)
+        kinds = slice(n - count, n), slice(count), [count], [count, n - 1], []
+        ids[row, kinds[row % 5]] = padding
     return rewards, ids, padding
 
 
 LAST, FOUND = "(torch.arange(n) * real).argmax(dim=1)", "rewards[torch.arange(len(ids)), last]"
+BEFORE = "(~real).int().argmax(dim=1) - 1"
 LAST_MISTAKES = patches(
     last_rewards,
     {
-        "before-first-padding": (LAST, "(~real).int().argmax(dim=1) - 1"),
-        "before-first-padding-clamped": (LAST, "((~real).int().argmax(dim=1) - 1).clamp(min=0)"),
+        "before-first-padding": [
+            (LAST, BEFORE),
+            (LAST, f"({BEFORE}).clamp(min=0)"),
+            (LAST, f"torch.where(real[:, -1], n - 1, {BEFORE})"),
+        ],
         "real-tokens-counted": (LAST, "real.sum(dim=1) - 1"),
         "last-position-taken": (LAST, "torch.full((len(ids),), n - 1)"),
         "first-real-token": (LAST, "real.int().argmax(dim=1)"),
         "first-position-taken": (LAST, "torch.zeros(len(ids), dtype=torch.int64)"),
         "token-after-the-last": (LAST, f"({LAST} + 1).clamp(max=n - 1)"),
         "token-before-the-last": (LAST, f"({LAST} - 1).clamp(min=0)"),
-        "last-padding-taken": (LAST, "(torch.arange(n) * ~real).argmax(dim=1)"),
+        "last-padding-taken": [
+            (LAST, "(torch.arange(n) * ~real).argmax(dim=1)"),
+            (LAST, "n - 1 - (~real).flip(1).int().argmax(dim=1)"),
+        ],
+        "counted-from-the-end": (LAST, "real.flip(1).int().argmax(dim=1)"),
         "padding-is-always-0": ("ids != padding", "ids != 0"),
         "rewards-averaged": (FOUND, "(rewards * real).sum(dim=1) / real.sum(dim=1)"),
         "rewards-summed": (FOUND, "(rewards * real).sum(dim=1)"),

@@ -71,7 +71,7 @@ BANK = {
                     targets = ids.masked_fill(~answer, 0)
                     return F.cross_entropy(logits[:, :-1].mT, targets[:, 1:])
                 """,
-                cause="targets-set-to-0",
+                cause="others-set-to-0",
             ),
             swap("= -log", "= log", cause="sign-missing"),
             swap(".log_softmax(dim=-1)", "", cause="scores-not-normalised"),
@@ -111,7 +111,7 @@ BANK = {
         ],
         equivalent={
             "losses = -log.gather(2, ids[:, 1:, None])[..., 0]  # (b, n - 1) => "
-            "losses = -(log.gather(2, ids[:, 1:, None]))  # (b, n - 1)": "selected by the same mask",
+            "losses = -(log.gather(2, ids[:, 1:, None]))  # (b, n - 1)": "the same mask",
             "losses = -log.gather(2, ids[:, 1:, None])[..., 0]  # (b, n - 1) => "
             "losses = -log.gather(2, ids[:, 1:, None])[..., -1]  # (b, n - 1)": "an axis of size 1",
             "log = logits[:, :-1].log_softmax(dim=-1) => "
@@ -135,7 +135,7 @@ BANK = {
             ),
             swap(MARGIN, "chosen - rejected", cause="beta-is-missing-in-dpo"),
             swap(MARGIN, "(chosen - rejected) / beta", cause="divided-by-beta"),
-            swap(MARGIN, "beta * chosen - rejected", cause="beta-on-chosen-only"),
+            swap(MARGIN, "beta * chosen - rejected", cause="beta-on-a-part"),
             swap(".sum(dim=1)", ".sum(dim=1) / answer.sum(dim=1)", cause="tokens-averaged"),
             swap(".sum(dim=1)", ".mean(dim=1)", cause="tokens-averaged-over-all"),
             swap(GAINED, "(policy - reference)", cause="all-tokens-of-pair-count"),
@@ -209,7 +209,6 @@ BANK = {
                 "return log_best,", "return log_best.exp(),", cause="best-returned-as-probabilities"
             ),
             swap(" / math.log(2)", "", cause="kl-in-nats"),
-            swap(" / math.log(2)", " * math.log(2)", cause="kl-times-log-2"),
             swap(NATS, "(log_ref.exp() * (log_ref - log_best)).sum()", cause="kl-the-other-way"),
             swap(
                 NATS,
