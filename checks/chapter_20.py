@@ -13,32 +13,34 @@ from checks.engine.cases import Case
 from checks.engine.functions import Trials, same_function
 from checks.engine.guesses import same_number, same_shape
 from checks.engine.message import Message, message
-from checks.engine.patches import patches
+from checks.engine.patches import Patch, patches
 from checks.engine.verdict import exercise, open_exercise
 from utils.text import PADDING
+
+
+def each(old: str, *new: str) -> list[Patch]:
+    """Patches that replace one text, each by a different one."""
+    return [(old, one) for one in new]
 
 
 @exercise("20.1", "Which shape, and which targets?")
 def which_shape(logits_shape, kept_shape, first_position, counted_targets) -> Message:
     written(logits_shape, kept_shape, first_position, counted_targets)
-    prompts, answers = torch.tensor([4, 6, 7]), torch.tensor([3, 8, 5])
-    ends = prompts + answers
-    n = int(ends.max())
-    positions = torch.arange(n)
-    targets = ((positions >= prompts[:, None]) & (positions < ends[:, None]))[:, 1:]
-    logits = torch.zeros(3, n, 40)
+    prompts, answers = torch.tensor([[4], [6], [7]]), torch.tensor([[3], [8], [5]])
+    positions = torch.arange(int((prompts + answers).max()))
+    targets = ((positions >= prompts) & (positions < prompts + answers))[:, 1:]
+    logits = torch.zeros(3, len(positions), 40)
     same_shape(logits_shape, logits.shape, "b n v")
     same_shape(kept_shape, logits[:, :-1].shape, "b n v")
     first, counted = int(targets[1].int().argmax()), int(targets.sum())
-    known = {3: "first-of-another-chat", 4: "last-of-prompt-predicts", 13: "that-is-the-end"}
-    known |= dict.fromkeys((6, 7), "its-own-position")
-    known |= dict.fromkeys((12, 19), "each-chat-has-positions")
+    known: dict[float, str] = {3: "first-of-another-chat", 4: "last-of-prompt-predicts"}
+    known |= dict.fromkeys((6.0, 7.0), "its-own-position") | {13: "that-is-the-end"}
+    known |= dict.fromkeys((12.0, 19.0), "each-chat-has-positions")
     same_number(first_position, first, 0.5, "position-of-first", known=known)
     known = {8: "that-is-one-chat", 13: "first-or-end-is-missing", 19: "one-target-too-many"}
-    known |= dict.fromkeys((14, 17), "prompts-counted-instead")
-    known |= dict.fromkeys((22, 24, 25), "padding-is-no-target")
-    known |= dict.fromkeys((30, 33), "prompts-are-no-targets")
-    known |= dict.fromkeys((39, 42), "prompts-and-padding-are-no-targets")
+    known |= dict.fromkeys((14.0, 17.0), "prompts-counted-instead")
+    known |= dict.fromkeys((22.0, 24.0, 25.0), "padding-is-no-target")
+    known |= dict.fromkeys((30.0, 33.0, 39.0, 42.0), "prompts-are-no-targets")
     same_number(counted_targets, counted, 0.5, "number-of-targets", known=known)
     return message("targets-right")
 
@@ -54,13 +56,12 @@ def answer_loss(logits: Tensor, ids: Tensor, answer: Tensor) -> Tensor:
 
 
 def some_chats(case: Case) -> tuple[Tensor, Tensor, Tensor]:
-    """Logits, ids and answers of chats, padded at the end; answers of several lengths."""
+    """Logits, ids and answers of chats, padded at the end; all of several lengths."""
     logits, (b, n) = case.randn("b (n 3) v") * 2, case.shape("b (n 3)")
-    places = torch.arange(n)
-    ends = n - torch.arange(b)[:, None] % (n - 4)
+    places, ends = torch.arange(n), n - torch.arange(b)[:, None] % (n - 4)
+    starts = case.integers("b", 1, 4)[:, None]  # later, a chat may have more answers
     ids = torch.randint(1, case["v"], (b, n), generator=case.generator)
-    # A prompt comes first, and then there may be several answers.
-    answer = (case.bools("b (n 3)") | (places == 2)) & (places > 1) & (places < ends)
+    answer = (case.bools("b (n 3)") | (places == starts)) & (places >= starts) & (places < ends)
     return logits, ids.masked_fill(places >= ends, PADDING), answer
 
 
@@ -69,40 +70,31 @@ LATER, NOW = "ids[:, 1:, None]", "ids[:, :-1, None]"
 ANSWER_MISTAKES = patches(
     answer_loss,
     {
-        "prompt-is-learned": [("[counted]", ""), ("answer[:, 1:]", "ids[:, 1:] != PADDING")],
-        "prompt-is-learned-instead": [
-            ("[counted]", "[~counted]"),
-            ("answer[:, 1:]", "~answer[:, 1:] & (ids[:, 1:] != PADDING)"),
-        ],
+        "prompt-is-learned": [("[counted]", ""), ("= answer[:, 1:]", "= ids[:, 1:] != PADDING")],
+        "prompt-instead": each("[counted]", "[~counted]", "[~counted & (ids[:, 1:] > 0)]"),
         "mask-is-one-late": MASK_BEFORE,
         "first-of-answer-left-out": ("answer[:, 1:]", "answer[:, 1:] & answer[:, :-1]"),
         "last-of-answer-left-out": ("answer[:, 1:]", "answer[:, 1:] & answer.roll(-1, 1)[:, 1:]"),
         "answer-divided-by-all-targets": [
             ("losses[counted]", "(losses * counted)"),
-            (".mean()", ".sum() / (ids[:, 1:] != PADDING).sum()"),
-            (".mean()", ".sum() / answer[:, :-1].sum()"),
+            *each(".mean()", ".sum() / (ids[:, 1:] > 0).sum()", ".sum() / answer[:, :-1].sum()"),
         ],
         "mean-of-chat-means": ("losses[counted]", "((losses * counted).sum(1) / counted.sum(1))"),
         "blanks-summed": (".mean()", ".sum()"),
         "divided-by-chats": (".mean()", ".sum() / len(logits)"),
         "target-at-same-place": [
             ("[:, :-1].log", ".log", LATER, "ids[..., None]", "answer[:, 1:]", "answer"),
-            (LATER, NOW),
-            (LATER, NOW, *MASK_BEFORE),
-            ("[:, :-1].log", "[:, 1:].log"),
+            *[(LATER, NOW), (LATER, NOW, *MASK_BEFORE), ("[:, :-1].log", "[:, 1:].log")],
         ],
         "target-before-instead": ("[:, :-1].log", "[:, 1:].log", LATER, NOW, *MASK_BEFORE),
-        "target-two-ahead": ("[:, :-1]", "[:, :-2]", "[:, 1:", "[:, 2:"),
         "others-set-to-0": [
             ("gather(2, ids", "gather(2, (ids * answer)", "[counted]", ""),
             ("logits[:, :-1]", "(logits * answer[..., None])[:, :-1]", "[counted]", ""),
         ],
         "sign-missing": ("-logs", "logs"),
         "blanks-softmax-twice": ("].log_softmax", "].softmax(dim=-1).log_softmax"),
-        "log-is-missing": (".log_softmax", ".softmax"),
         "scores-not-normalised": (".log_softmax(dim=-1)", ""),
         "softmax-over-places": ("dim=-1", "dim=1"),
-        "loss-in-bits": (".mean()", ".mean() / math.log(2)"),
     },
 )
 
@@ -138,9 +130,11 @@ DPO_MISTAKES = patches(
     {
         "rows-in-turn": ("sums.chunk(2)", "sums[::2], sums[1::2]"),
         "margin-has-wrong-sign": ("chosen - rejected", "rejected - chosen"),
+        "rejected-is-missing": ("chosen - rejected", "chosen"),
+        "all-pairs-of-rows": ("chosen - rejected", "chosen[:, None] - rejected"),
         "pair-is-added": ("chosen - rejected", "chosen + rejected"),
         "dpo-sign-missing": ("-F.log", "F.log"),
-        "dpo-log-missing": ("F.logsigmoid", "torch.sigmoid"),
+        "dpo-log-missing": each("-F.logsigmoid", "-torch.sigmoid", "1 - torch.sigmoid"),
         "sigmoid-missing": ("F.logsigmoid(margins)", "margins"),
         "reference-is-missing": (GAINED, "policy"),
         "reference-is-added": (GAINED, "policy + reference"),
@@ -153,18 +147,11 @@ DPO_MISTAKES = patches(
             (GAINED, "beta * policy - reference", "beta * (chosen", "(chosen"),
         ],
         "tokens-averaged": (SUMS, f"{SUMS} / answer.sum(dim=1)"),
-        "tokens-averaged-over-all": [
-            (SUMS, "(gained * answer).mean(dim=1)"),
-            (SUMS, "gained.mean(dim=1)"),
-        ],
+        "tokens-averaged-over-all": ("sum(", "mean("),
         "all-tokens-of-pair-count": (SUMS, "gained.sum(dim=1)"),
         "only-prompt-of-pair-counts": (SUMS, "(gained * ~answer).sum(dim=1)"),
         "losses-of-pairs-summed": (".mean()", ".sum()"),
-        "divided-by-rows": (".mean()", ".sum() / len(policy)"),
-        "pairs-averaged-first": [
-            ("margins).mean()", "margins.mean())"),
-            ("F.logsigmoid(margins).mean()", "margins.sigmoid().mean().log()"),
-        ],
+        "pairs-averaged-first": each("s).mean()", "s.mean())", "s).exp().mean().log()"),
         "summed-over-rows": ("sum(dim=1)", "sum(dim=0)"),
         "shifted-again": (SUMS, "(gained[:, :-1] * answer[:, 1:]).sum(dim=1)"),
         "compared-token-by-token": (SUMS, "gained * answer"),
@@ -196,15 +183,14 @@ def some_rewards(case: Case) -> tuple[Tensor, Tensor, float]:
 
 
 TILTED, BEST = "log_ref + reward / beta", "tilted - tilted.logsumexp(dim=0)"
-WEIGHTED = "(weights * gained).sum()"
+WEIGHTED, BOTH = "(weights * gained).sum()", "log_best.exp(), log_best"
 OPTIMUM_MISTAKES = patches(
     optimum,
     {
-        "exp-overflows": [
-            (BEST, "(tilted.exp() / tilted.exp().sum()).log()"),
-            (BEST, "tilted - tilted.exp().sum().log()"),
-            (BEST, "tilted.softmax(dim=0).log()"),
-        ],
+        "exp-overflows": each(
+            *(BEST, "(tilted.exp() / tilted.exp().sum()).log()"),
+            *("tilted - tilted.exp().sum().log()", "tilted.softmax(dim=0).log()"),
+        ),
         "reward-times-beta": ("reward / beta", "reward * beta"),
         "beta-is-missing": ("reward / beta", "reward"),
         "reference-divided-by-beta": (TILTED, "(log_ref + reward) / beta"),
@@ -212,28 +198,17 @@ OPTIMUM_MISTAKES = patches(
         "reward-alone": (TILTED, "reward / beta"),
         "reward-times-logarithm": (TILTED, "log_ref * reward / beta"),
         "reference-not-as-logarithm": (TILTED, "log_ref.exp() + reward / beta"),
-        "not-normalised": [
-            (BEST, "tilted"),
-            (BEST, "tilted - tilted.max()"),
-            (BEST, "tilted / tilted.sum()"),
-            (BEST, "tilted - tilted.exp().sum()"),
-        ],
-        "kl-not-normalised": [
-            ("log_best.exp(), log_best - log_ref", "tilted.exp(), tilted - log_ref"),
-            ("log_best - log_ref", "tilted - log_ref"),
-        ],
+        "not-normalised": each(BEST, "tilted", "tilted - tilted.max()", "tilted / tilted.sum()"),
+        "kl-not-normalised": each(BOTH, "log_best.exp(), tilted", "tilted.exp(), tilted"),
         "best-returned-as-probabilities": ("return log_best", "return weights"),
         "best-in-bits": ("return log_best", "return log_best / math.log(2)"),
         "kl-in-nats": (" / math.log(2)", ""),
         "kl-the-other-way": (WEIGHTED, "(log_ref.exp() * -gained).sum()"),
-        "kl-other-weights-and-sign": (WEIGHTED, "(log_ref.exp() * gained).sum()"),
+        "logarithm-of-kl": ("nats / math.log(2)", "nats.log2()"),
         "kl-has-wrong-sign": ("log_best - log_ref", "log_ref - log_best"),
-        "kl-not-weighted": [(WEIGHTED, "gained.sum()"), (WEIGHTED, "gained.mean()")],
+        "kl-not-weighted": each(WEIGHTED, "gained.sum()", "gained.mean()"),
         "kl-is-averaged": (WEIGHTED, "(weights * gained).mean()"),
         "entropy-for-kl": ("log_best - log_ref", "-log_best"),
-        "cross-entropy-for-kl": ("log_best - log_ref", "-log_ref"),
-        "kl-times-beta": ("nats / math", "beta * nats / math"),
-        "gain-for-kl": (WEIGHTED, "(weights * reward).sum() - beta * (weights * gained).sum()"),
     },
 )
 
@@ -278,17 +253,15 @@ GRPO_MISTAKES = patches(
     {
         "one-group-for-all": (MEAN, "rewards.mean()", STD, "rewards.std()"),
         "mean-of-whole-batch": (MEAN, "rewards.mean()"),
+        "std-of-whole-batch": (STD, "rewards.std()"),
         "groups-over-prompts": ("mean(dim=1", "mean(dim=0", "std(dim=1", "std(dim=0"),
         "group-mean-not-subtracted": ("(rewards - mean)", "rewards"),
-        "rewards-for-advantages": ("((rewards - mean) / (std + 1e-4))", "rewards"),
         "std-not-divided": (" / (std + 1e-4)", ""),
         "variance-for-std": ("rewards.std(", "rewards.var("),
         "std-with-all-samples": ("keepdim=True)\n    adv", "keepdim=True, correction=0)\n    adv"),
         "std-may-be-0": (" + 1e-4", ""),
-        "another-small-number": [
-            *[("1e-4", other) for other in ("1e-8", "1e-6", "1e-5")],
-            (STD, f"({STD} ** 2 + 1e-4).sqrt()", "(std + 1e-4)", "std"),
-        ],
+        "another-small-number": each("1e-4", "1e-8", "1e-6", "1e-5"),
+        "added-to-the-variance": ("(std + 1e-4)", "(std**2 + 1e-4).sqrt()"),
         "grpo-sign-missing": ("-means", "means"),
         "advantages-have-wrong-sign": ("rewards - mean", "mean - rewards"),
         "maximum-for-minimum": ("minimum", "maximum"),
@@ -296,23 +269,19 @@ GRPO_MISTAKES = patches(
         "always-clipped": (GAINS, "clipped * advantages"),
         "clipped-without-advantage": (GAINS, "torch.minimum(ratio * advantages, clipped)"),
         "smaller-ratio-first": (GAINS, "torch.minimum(ratio, clipped) * advantages"),
+        "clipped-around-0": (CLIPPED, "ratio.clamp(-clip, clip)"),
         "clipped-above-only": (CLIPPED, "ratio.clamp(max=1 + clip)"),
-        "clipped-below-only": (CLIPPED, "ratio.clamp(min=1 - clip)"),
-        "gains-are-clipped": (GAINS, "(ratio * advantages).clamp(1 - clip, 1 + clip)"),
         "ratio-is-a-difference": (RATIO, "policy - old"),
         "ratio-inverted-in-grpo": (RATIO, "(old - policy).exp()"),
-        "ratio-of-logarithms": [(RATIO, "policy / old"), (RATIO, "policy.exp() - old.exp()")],
+        "ratio-of-logarithms": each(RATIO, "policy / old", "policy.exp() - old.exp()"),
         "old-is-missing": [(RATIO, "policy.exp()"), (GAINS, "policy * advantages")],
-        "ratio-of-whole-answer": [
-            (RATIO, "((policy - old) * answer).sum(dim=2, keepdim=True).exp()"),
-            (RATIO, "(((policy - old) * answer).sum(2, True) / answer.sum(2, True)).exp()"),
-        ],
+        "ratio-of-whole-answer": (RATIO, "((policy - old) * answer).sum(2, True).exp()"),
         "every-token-counts-the-same": ("-means.mean()", "-gains[answer].mean()"),
         "gains-divided-by-all-tokens": (MEANS, "(gains * answer).mean(dim=2)"),
-        "prompt-earns-reward": [
-            (MEANS, "gains.mean(dim=2)"),
-            (MEANS, "gains.sum(dim=2) / answer.sum(dim=2)"),
-            (RATIO, "((policy - old) * answer).exp()", MEANS, "gains.mean(dim=2)"),
+        "prompt-earns-reward": each(MEANS, "gains.mean(2)", "gains.sum(2) / answer.sum(2)"),
+        "prompt-earns": [
+            ("s * answer", "s * ~answer"),
+            ("    ratio", "    answer = ~answer\n    ratio"),
         ],
         "gains-of-tokens-summed": (" / answer.sum(dim=2)", ""),
         "gains-of-answers-summed": ("-means.mean()", "-means.sum()"),
@@ -338,38 +307,32 @@ def some_texts(case: Case) -> tuple[Tensor, Tensor, int]:
     """Texts with padding at the end, first, inside, inside and at the end, and without any."""
     rewards = case.randn("(b 4) (n 3)")
     rows, n = rewards.shape
-    padding = case.random.choice([0, 3, 11])
+    padding, shift = case.random.choice([0, 3, 11]), int(case.integers("", 0, 5))
     ids = torch.randint(11, (rows, n), generator=case.generator)
     ids += ids >= padding  # so that it occurs only where it is put
     for row in range(rows):
-        count = case.random.randint(1, n - 3)
-        kinds = slice(n - count, n), slice(count), [count], [count, n - 1], []
-        ids[row, kinds[row % 5]] = padding
+        count = int(case.integers("", 1, n - 2))
+        at_end, first, inside = range(n - count, n), range(count), [count]
+        ids[row, [*(at_end, first, inside, [count, n - 1], [])[(row + shift) % 5]]] = padding
     return rewards, ids, padding
 
 
 LAST, FOUND = "(torch.arange(n) * real).argmax(dim=1)", "rewards[torch.arange(len(ids)), last]"
-BEFORE = "(~real).int().argmax(dim=1) - 1"
+BEFORE, PADDED = "(~real).int().argmax(dim=1) - 1", "(torch.arange(n) * ~real).argmax(dim=1)"
+UNLESS_REAL = f"torch.where(real[:, -1], n - 1, {BEFORE})"
 LAST_MISTAKES = patches(
     last_rewards,
     {
-        "before-first-padding": [
-            (LAST, BEFORE),
-            (LAST, f"({BEFORE}).clamp(min=0)"),
-            (LAST, f"torch.where(real[:, -1], n - 1, {BEFORE})"),
-        ],
+        "before-first-padding": each(LAST, BEFORE, f"({BEFORE}).clamp(min=0)", UNLESS_REAL),
         "real-tokens-counted": (LAST, "real.sum(dim=1) - 1"),
-        "last-position-taken": (LAST, "torch.full((len(ids),), n - 1)"),
+        "last-position-taken": [(LAST, "-1"), (FOUND, "(rewards * real)[:, -1]")],
         "first-real-token": (LAST, "real.int().argmax(dim=1)"),
-        "first-position-taken": (LAST, "torch.zeros(len(ids), dtype=torch.int64)"),
         "token-after-the-last": (LAST, f"({LAST} + 1).clamp(max=n - 1)"),
         "token-before-the-last": (LAST, f"({LAST} - 1).clamp(min=0)"),
-        "last-padding-taken": [
-            (LAST, "(torch.arange(n) * ~real).argmax(dim=1)"),
-            (LAST, "n - 1 - (~real).flip(1).int().argmax(dim=1)"),
-        ],
+        "last-padding-taken": each(LAST, PADDED, "n - 1 - (~real).flip(1).int().argmax(dim=1)"),
         "counted-from-the-end": (LAST, "real.flip(1).int().argmax(dim=1)"),
         "padding-is-always-0": ("ids != padding", "ids != 0"),
+        "positions-returned": (FOUND, "last"),
         "rewards-averaged": (FOUND, "(rewards * real).sum(dim=1) / real.sum(dim=1)"),
         "rewards-summed": (FOUND, "(rewards * real).sum(dim=1)"),
         "largest-reward-taken": (FOUND, "rewards.masked_fill(~real, -torch.inf).amax(dim=1)"),

@@ -26,7 +26,7 @@ BANK = {
             swap("6 - 1", "14 + 6 - 1", cause="each-chat-has-positions"),
             swap("3 + 8 + 5", "4 + 6 + 7 + 3 + 8 + 5", cause="prompts-are-no-targets"),
             swap("3 + 8 + 5", "30", cause="prompts-are-no-targets"),
-            swap("3 + 8 + 5", "3 * 13", cause="prompts-and-padding-are-no-targets"),
+            swap("3 + 8 + 5", "3 * 13", cause="prompts-are-no-targets"),
             swap("3 + 8 + 5", "2 + 7 + 4", cause="first-or-end-is-missing"),
             swap("3 + 8 + 5", "4 + 6 + 7", cause="prompts-counted-instead"),
             swap("3 + 8 + 5", "8", cause="that-is-one-chat"),
@@ -41,7 +41,7 @@ BANK = {
         wrong=[
             swap(MEAN, "losses.mean()", cause="prompt-is-learned"),
             swap(MEAN, "losses[ids[:, 1:] != 0].mean()", cause="prompt-is-learned"),
-            swap(MEAN, "losses[~answer[:, 1:]].mean()", cause="prompt-is-learned-instead"),
+            swap(MEAN, "losses[~answer[:, 1:]].mean()", cause="prompt-instead"),
             swap("answer[:, 1:]", "answer[:, :-1]", cause="mask-is-one-late"),
             swap(
                 "answer[:, 1:]",
@@ -75,7 +75,6 @@ BANK = {
             ),
             swap("= -log", "= log", cause="sign-missing"),
             swap(".log_softmax(dim=-1)", "", cause="scores-not-normalised"),
-            swap("log_softmax(dim=-1)", "softmax(dim=-1)", cause="log-is-missing"),
             swap("[:, :-1].log", "[:, :-1].detach().log", cause="no-gradient"),
         ],
         right=[
@@ -141,7 +140,6 @@ BANK = {
             swap(GAINED, "(policy - reference)", cause="all-tokens-of-pair-count"),
             swap("~answer", "answer", cause="only-prompt-of-pair-counts"),
             swap(").mean()", ").sum()", cause="losses-of-pairs-summed"),
-            swap(").mean()", ").sum() / len(policy)", cause="divided-by-rows"),
             swap("- rejected", "- rejected.detach()", cause="part-of-graph-cut"),
             code(
                 """
