@@ -61,7 +61,8 @@ def some_chats(case: Case) -> tuple[Tensor, Tensor, Tensor]:
     places, ends = torch.arange(n), n - torch.arange(b)[:, None] % (n - 4)
     starts = case.integers("b", 1, 4)[:, None]  # later, a chat may have more answers
     ids = torch.randint(1, case["v"], (b, n), generator=case.generator)
-    answer = (case.bools("b (n 3)") | (places == starts)) & (places >= starts) & (places < ends)
+    answer = case.bools("b (n 3)") | (places == starts) | (places == ends - 1)
+    answer &= (places >= starts) & (places < ends)
     return logits, ids.masked_fill(places >= ends, PADDING), answer
 
 
