@@ -34,8 +34,7 @@ def which_shape(logits_shape, kept_shape, first_position, counted_targets) -> Me
     same_shape(kept_shape, logits[:, :-1].shape, "b n v")
     first, counted = int(targets[1].int().argmax()), int(targets.sum())
     known: dict[float, str] = {3: "first-of-another-chat", 4: "last-of-prompt-predicts"}
-    known |= dict.fromkeys((6.0, 7.0), "its-own-position") | {13: "that-is-the-end"}
-    known |= dict.fromkeys((12.0, 19.0), "each-chat-has-positions")
+    known |= dict.fromkeys((6.0, 7.0), "its-own-position") | {19: "each-chat-has-positions"}
     same_number(first_position, first, 0.5, "position-of-first", known=known)
     known = {8: "that-is-one-chat", 13: "first-or-end-is-missing", 19: "one-target-too-many"}
     known |= dict.fromkeys((14.0, 17.0), "prompts-counted-instead")
@@ -48,52 +47,59 @@ def which_shape(logits_shape, kept_shape, first_position, counted_targets) -> Me
 # ------------------------------------------------------------------------------------ the answer
 
 
-def answer_loss(logits: Tensor, ids: Tensor, answer: Tensor) -> Tensor:
+def answer_loss(logits: Tensor, ids: Tensor, user: int, assistant: int) -> Tensor:
+    users, assistants = (ids == user).cumsum(dim=1), (ids == assistant).cumsum(dim=1)
+    answer = (users == assistants) & (assistants > 0) & (ids != assistant) & (ids != PADDING)
     logs = logits[:, :-1].log_softmax(dim=-1)
     losses = -logs.gather(2, ids[:, 1:, None])[..., 0]
     counted = answer[:, 1:]
     return losses[counted].mean()
 
 
-def some_chats(case: Case) -> tuple[Tensor, Tensor, Tensor]:
-    """Logits, ids and answers of chats, padded at the end; all of several lengths."""
-    logits, (b, n) = case.randn("b (n 3) v") * 2, case.shape("b (n 3)")
-    places, ends = torch.arange(n), n - torch.arange(b)[:, None] % (n - 4)
-    starts = case.integers("b", 1, 4)[:, None]  # later, a chat may have more answers
-    ids = torch.randint(1, case["v"], (b, n), generator=case.generator)
-    answer = case.bools("b (n 3)") | (places == starts) | (places == ends - 1)
-    answer &= (places >= starts) & (places < ends)
-    return logits, ids.masked_fill(places >= ends, PADDING), answer
+def some_chats(case: Case) -> tuple[Tensor, Tensor, int, int]:
+    """Logits and ids of chats of several lengths, padded at the end; marks begin their turns."""
+    logits, (b, n) = case.randn("b (n 3) (v 3)") * 2, case.shape("b (n 3)")
+    user, assistant = case.random.choice([(2, 3), (3, 2)])
+    gaps = case.integers("b (n 3)", 2, 4)  # of the marks: the first one comes after the begin
+    marks = (1 + gaps.cumsum(dim=1) - gaps[:, :1]).clamp(max=n)
+    ids = torch.randint(4, 3 * case["v"], (b, n + 1), generator=case.generator)
+    ids = ids.scatter(1, marks[:, ::2], user).scatter(1, marks[:, 1::2], assistant)[:, :n]
+    padded = torch.arange(n) >= n - torch.arange(b)[:, None] % (n - 5)
+    return logits, ids.masked_fill(padded, PADDING), user, assistant
 
 
-MASK_BEFORE = ("answer[:, 1:]", "answer[:, :-1]")
+MASK_BEFORE = ("= answer[:, 1:]", "= answer[:, :-1]")
 LATER, NOW = "ids[:, 1:, None]", "ids[:, :-1, None]"
+COUNTED, ALTERNATE = "= answer[:, 1:]", "(users == assistants) & (assistants > 0)"
+WHOLE = f"{ALTERNATE} & (ids != assistant)"
 ANSWER_MISTAKES = patches(
     answer_loss,
     {
-        "prompt-is-learned": [("[counted]", ""), ("= answer[:, 1:]", "= ids[:, 1:] != PADDING")],
+        "prompt-is-learned": [("[counted]", ""), (COUNTED, "= ids[:, 1:] != PADDING")],
         "prompt-instead": each("[counted]", "[~counted]", "[~counted & (ids[:, 1:] > 0)]"),
-        "mask-is-one-late": MASK_BEFORE,
-        "first-of-answer-left-out": ("answer[:, 1:]", "answer[:, 1:] & answer[:, :-1]"),
-        "last-of-answer-left-out": ("answer[:, 1:]", "answer[:, 1:] & answer.roll(-1, 1)[:, 1:]"),
-        "answer-divided-by-all-targets": [
-            ("losses[counted]", "(losses * counted)"),
-            *each(".mean()", ".sum() / (ids[:, 1:] > 0).sum()", ".sum() / answer[:, :-1].sum()"),
+        "user-counts": each(ALTERNATE, "(users > assistants)", "(ids != user) & (users > 0)"),
+        "all-after-first": [(ALTERNATE, "(assistants > 0)"), (WHOLE, "(assistants.cumsum(1) > 1)")],
+        "only-first-answer": ("(assistants > 0)", "(assistants == 1)"),
+        "only-last-answer": ("(assistants > 0)", "(assistants == assistants[:, -1:])"),
+        "mark-is-counted": (" & (ids != assistant)", ""),
+        "padding-in-answer": (" & (ids != PADDING)", ""),
+        "mask-is-one-late": [
+            MASK_BEFORE,
+            (COUNTED, "= F.pad(answer[:, 1:-1], (1, 0), value=True)"),
         ],
+        "first-of-answer-left-out": (COUNTED, "= answer[:, 1:] & answer[:, :-1]"),
+        "last-of-answer-left-out": (COUNTED, "= answer[:, 1:] & answer.roll(-1, 1)[:, 1:]"),
+        "not-mean": each(".mean()", ".sum() / counted.numel()", ".sum() / answer[:, :-1].sum()"),
         "mean-of-chat-means": ("losses[counted]", "((losses * counted).sum(1) / counted.sum(1))"),
         "blanks-summed": (".mean()", ".sum()"),
         "divided-by-chats": (".mean()", ".sum() / len(logits)"),
         "target-at-same-place": [
-            ("[:, :-1].log", ".log", LATER, "ids[..., None]", "answer[:, 1:]", "answer"),
+            ("[:, :-1].log", ".log", LATER, "ids[..., None]", COUNTED, "= answer"),
             *[(LATER, NOW), (LATER, NOW, *MASK_BEFORE), ("[:, :-1].log", "[:, 1:].log")],
         ],
         "target-before-instead": ("[:, :-1].log", "[:, 1:].log", LATER, NOW, *MASK_BEFORE),
-        "others-set-to-0": [
-            ("gather(2, ids", "gather(2, (ids * answer)", "[counted]", ""),
-            ("logits[:, :-1]", "(logits * answer[..., None])[:, :-1]", "[counted]", ""),
-        ],
+        "others-set-to-0": ("gather(2, ids", "gather(2, (ids * answer)", "[counted]", ""),
         "sign-missing": ("-logs", "logs"),
-        "blanks-softmax-twice": ("].log_softmax", "].softmax(dim=-1).log_softmax"),
         "scores-not-normalised": (".log_softmax(dim=-1)", ""),
         "softmax-over-places": ("dim=-1", "dim=1"),
     },
@@ -155,7 +161,6 @@ DPO_MISTAKES = patches(
         "pairs-averaged-first": each("s).mean()", "s.mean())", "s).exp().mean().log()"),
         "summed-over-rows": ("sum(dim=1)", "sum(dim=0)"),
         "shifted-again": (SUMS, "(gained[:, :-1] * answer[:, 1:]).sum(dim=1)"),
-        "compared-token-by-token": (SUMS, "gained * answer"),
     },
 )
 
@@ -328,7 +333,6 @@ LAST_MISTAKES = patches(
         "real-tokens-counted": (LAST, "real.sum(dim=1) - 1"),
         "last-position-taken": [(LAST, "-1"), (FOUND, "(rewards * real)[:, -1]")],
         "first-real-token": (LAST, "real.int().argmax(dim=1)"),
-        "token-after-the-last": (LAST, f"({LAST} + 1).clamp(max=n - 1)"),
         "token-before-the-last": (LAST, f"({LAST} - 1).clamp(min=0)"),
         "last-padding-taken": each(LAST, PADDED, "n - 1 - (~real).flip(1).int().argmax(dim=1)"),
         "counted-from-the-end": (LAST, "real.flip(1).int().argmax(dim=1)"),

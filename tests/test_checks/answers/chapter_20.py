@@ -41,6 +41,16 @@ BANK = {
         wrong=[
             swap(MEAN, "losses.mean()", cause="prompt-is-learned"),
             swap(MEAN, "losses[ids[:, 1:] != 0].mean()", cause="prompt-is-learned"),
+            swap("(users == assistants)", "(ids != user)", cause="user-counts"),
+            swap("(users == assistants)", "(assistants > 0)", cause="all-after-first"),
+            swap("(ids != 0)", "(ids != 0) & (users == 1)", cause="only-first-answer"),
+            swap(
+                "(ids != 0)",
+                "(ids != 0) & (assistants == assistants[:, -1:])",
+                cause="only-last-answer",
+            ),
+            swap(" & (ids != assistant)", "", cause="mark-is-counted"),
+            swap(" & (ids != 0)", "", cause="padding-in-answer"),
             swap(MEAN, "losses[~answer[:, 1:]].mean()", cause="prompt-instead"),
             swap("answer[:, 1:]", "answer[:, :-1]", cause="mask-is-one-late"),
             swap(
@@ -48,7 +58,7 @@ BANK = {
                 "answer[:, 1:] & answer[:, :-1]",
                 cause="first-of-answer-left-out",
             ),
-            swap(MEAN, "(losses * answer[:, 1:]).mean()", cause="answer-divided-by-all-targets"),
+            swap(MEAN, "(losses * answer[:, 1:]).mean()", cause="not-mean"),
             swap(
                 MEAN,
                 "((losses * answer[:, 1:]).sum(dim=1) / answer[:, 1:].sum(dim=1)).mean()",
@@ -59,7 +69,9 @@ BANK = {
             swap("ids[:, 1:, None]", "ids[:, :-1, None]", cause="target-at-same-place"),
             code(
                 """
-                def answer_loss(logits, ids, answer):
+                def answer_loss(logits, ids, user, assistant):
+                    users, own = (ids == user).cumsum(1), (ids == assistant).cumsum(1)
+                    answer = (users == own) & (own > 0) & (ids != assistant) & (ids != 0)
                     targets = ids.masked_fill(~answer, -100)
                     return F.cross_entropy(logits.mT, targets)
                 """,
@@ -67,7 +79,9 @@ BANK = {
             ),
             code(
                 """
-                def answer_loss(logits, ids, answer):
+                def answer_loss(logits, ids, user, assistant):
+                    users, own = (ids == user).cumsum(1), (ids == assistant).cumsum(1)
+                    answer = (users == own) & (own > 0) & (ids != assistant) & (ids != 0)
                     targets = ids.masked_fill(~answer, 0)
                     return F.cross_entropy(logits[:, :-1].mT, targets[:, 1:])
                 """,
@@ -80,27 +94,37 @@ BANK = {
         right=[
             code(
                 """
-                def answer_loss(logits, ids, answer):
+                def answer_loss(logits, ids, user, assistant):
+                    users, own = (ids == user).cumsum(1), (ids == assistant).cumsum(1)
+                    answer = (users == own) & (own > 0) & (ids != assistant) & (ids != 0)
                     targets = ids.masked_fill(~answer, -100)
                     return F.cross_entropy(logits[:, :-1].mT, targets[:, 1:])
                 """
             ),
             code(
                 """
-                def answer_loss(logits, ids, answer):
+                def answer_loss(logits, ids, user, assistant):
                     total, count = 0.0, 0
                     for row in range(len(ids)):
-                        for place in range(1, ids.shape[1]):
-                            if answer[row, place]:
+                        answers = False
+                        for place, id in enumerate(ids[row].tolist()):
+                            if id == user or id == 0:
+                                answers = False
+                            elif id == assistant:
+                                answers = True
+                            elif answers:
                                 before = logits[row, place - 1]
-                                total = total + before.logsumexp(0) - before[ids[row, place]]
+                                total = total + before.logsumexp(0) - before[id]
                                 count += 1
                     return total / count
                 """
             ),
             code(
                 """
-                def answer_loss(logits, ids, answer):
+                def answer_loss(logits, ids, user, assistant):
+                    marks = (ids == user) | (ids == assistant)
+                    last = (torch.arange(ids.shape[1]) * marks).cummax(dim=1).values
+                    answer = (ids.gather(1, last) == assistant) & ~marks & (ids > 0)
                     chances = F.one_hot(ids, logits.shape[-1])[:, 1:] * logits.softmax(-1)[:, :-1]
                     counted = answer[:, 1:].float()
                     losses = chances.sum(dim=-1).log() * counted
