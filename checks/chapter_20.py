@@ -68,7 +68,7 @@ def some_chats(case: Case) -> tuple[Tensor, Tensor, int, int]:
     return logits, ids.masked_fill(padded, PADDING), user, assistant
 
 
-MASK_BEFORE = ("= answer[:, 1:]", "= answer[:, :-1]")
+EARLY = ("= answer[:, 1:]", "= answer[:, :-1]")
 LATER, NOW = "ids[:, 1:, None]", "ids[:, :-1, None]"
 COUNTED, ALTERNATE = "= answer[:, 1:]", "(users == assistants) & (assistants > 0)"
 WHOLE = f"{ALTERNATE} & (ids != assistant)"
@@ -83,10 +83,7 @@ ANSWER_MISTAKES = patches(
         "only-last-answer": ("(assistants > 0)", "(assistants == assistants[:, -1:])"),
         "mark-is-counted": (" & (ids != assistant)", ""),
         "padding-in-answer": (" & (ids != PADDING)", ""),
-        "mask-is-one-late": [
-            MASK_BEFORE,
-            (COUNTED, "= F.pad(answer[:, 1:-1], (1, 0), value=True)"),
-        ],
+        "mask-is-one-late": [EARLY, (COUNTED, "= F.pad(answer[:, 1:-1], (1, 0), value=True)")],
         "first-of-answer-left-out": (COUNTED, "= answer[:, 1:] & answer[:, :-1]"),
         "last-of-answer-left-out": (COUNTED, "= answer[:, 1:] & answer.roll(-1, 1)[:, 1:]"),
         "not-mean": each(".mean()", ".sum() / counted.numel()", ".sum() / answer[:, :-1].sum()"),
@@ -95,9 +92,9 @@ ANSWER_MISTAKES = patches(
         "divided-by-chats": (".mean()", ".sum() / len(logits)"),
         "target-at-same-place": [
             ("[:, :-1].log", ".log", LATER, "ids[..., None]", COUNTED, "= answer"),
-            *[(LATER, NOW), (LATER, NOW, *MASK_BEFORE), ("[:, :-1].log", "[:, 1:].log")],
+            *[(LATER, NOW), (LATER, NOW, *EARLY), ("[:, :-1].log", "[:, 1:].log")],
         ],
-        "target-before-instead": ("[:, :-1].log", "[:, 1:].log", LATER, NOW, *MASK_BEFORE),
+        "target-before-instead": ("[:, :-1].log", "[:, 1:].log", LATER, NOW, *EARLY),
         "others-set-to-0": ("gather(2, ids", "gather(2, (ids * answer)", "[counted]", ""),
         "sign-missing": ("-logs", "logs"),
         "scores-not-normalised": (".log_softmax(dim=-1)", ""),
