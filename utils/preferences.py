@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from utils.validation import check_positive, check_real, check_shape
+from utils.validation import check_floating, check_positive, check_real, check_shape
 
 
 def sequence_log_probs(model: nn.Module, ids: Tensor, answer: Tensor) -> Tensor:
@@ -61,10 +61,11 @@ def reward_loss(chosen: Tensor, rejected: Tensor) -> Tensor:
         chosen, rejected  (b,)
         result            (b,)
 
-    Raises: ValueError for two shapes.
+    Raises: ValueError for two shapes, or rewards that are integers.
     Source: Bradley and Terry 1952; Ouyang et al. 2022, equation 1; chapter 20.
     """
     check_shape("reward_loss", "chosen", chosen, "b", "Give one reward for each answer.")
+    check_floating("reward_loss", "chosen", chosen, "Take chosen.float().")
     fix = "Give one rejected answer for each chosen one."
     check_shape("reward_loss", "rejected", rejected, "b", fix, b=len(chosen))
     return -F.logsigmoid(chosen - rejected)
@@ -100,12 +101,9 @@ def dpo_loss(
     check_real("dpo_loss", "(0, inf)", "Take for example beta=0.1.", beta=beta)
     fix = "Give the log-probability of each answer under both models."
     check_shape("dpo_loss", "policy_chosen", policy_chosen, "b", fix)
-    others = {
-        "policy_rejected": policy_rejected,
-        "reference_chosen": reference_chosen,
-        "reference_rejected": reference_rejected,
-    }
-    for name, values in others.items():
+    names = ("policy_rejected", "reference_chosen", "reference_rejected")
+    others = (policy_rejected, reference_chosen, reference_rejected)
+    for name, values in zip(names, others, strict=True):
         check_shape("dpo_loss", name, values, "b", fix, b=len(policy_chosen))
     return reward_loss(
         beta * (policy_chosen - reference_chosen), beta * (policy_rejected - reference_rejected)
@@ -128,11 +126,12 @@ def group_advantages(rewards: Tensor, scale: bool = True) -> Tensor:
         rewards  (b, s)
         result   (b, s)
 
-    Raises: ValueError for another rank, or groups of one answer.
+    Raises: ValueError for another rank, integers, or groups of one answer.
     Source: Shao et al. 2024, section 4.1; Liu et al. 2025 (without the scale); chapter 20.
     """
     fix = "One group alone is rewards[None]."
     check_shape("group_advantages", "rewards", rewards, "b s", fix)
+    check_floating("group_advantages", "rewards", rewards, "Take rewards.float().")
     check_positive("group_advantages", least=2, answers=rewards.shape[1])
     centred = rewards - rewards.mean(dim=1, keepdim=True)
     if not scale:

@@ -224,3 +224,13 @@ def test_bad_samples_are_refused() -> None:
         grpo_loss(zeros, zeros, zeros, zeros, clip=0.0)
     with pytest.raises(ValueError, match="beta must be a number"):
         grpo_loss(zeros, zeros, zeros, zeros, beta=-1.0)
+
+
+def test_rewards_that_are_integers_are_refused() -> None:
+    """Rewards of right and wrong are often booleans."""
+    right = torch.tensor([[True, False], [True, True]])
+    for rewards in (right, right.long()):
+        with pytest.raises(ValueError, match=r"Take rewards\.float\(\)"):
+            group_advantages(rewards)
+        with pytest.raises(ValueError, match=r"Take chosen\.float\(\)"):
+            reward_loss(rewards[0], rewards[1])
