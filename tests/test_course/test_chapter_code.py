@@ -28,6 +28,11 @@ def normal(*shape: int) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape)))
 
 
+def table_model(ids: Tensor) -> Tensor:
+    """Give logits that depend on the last token alone."""
+    return normal(10, 11)[ids]
+
+
 @dataclass(frozen=True)
 class Pair:
     """A name that a chapter builds and `utils` holds, and inputs on which both must agree.
@@ -247,6 +252,18 @@ PAIRS += [
         lambda: (torch.stack([said()[0]] * 3), torch.stack([said()[1]] * 3), stands()),
     ),
     Pair(17, "detection", "detections", said),
+]
+PAIRS += [
+    Pair(
+        20,
+        "preferences",
+        "sequence_log_probs",
+        lambda: (table_model, torch.arange(10).view(2, 5), torch.arange(10).view(2, 5) % 5 > 2),
+    ),
+    Pair(20, "preferences", "reward_loss", lambda: (normal(7), normal(7) * 2)),
+    Pair(20, "preferences", "dpo_loss", lambda: (*normal(4, 7), 0.3)),
+    Pair(20, "preferences", "group_advantages", lambda: (normal(3, 5),)),
+    Pair(20, "preferences", "grpo_loss", lambda: tuple(normal(4, 3, 5))),
 ]
 # Training and pictures are tools; a chapter may write its own loop.
 FILES = [name for group in course().utils for name in group if name not in ("training", "draw")]
