@@ -17,21 +17,29 @@ class KeyValueCache:
     >>> cache.length
     6
 
+    Args:
+        rolling: keep only the last `layer.window` tokens of a layer that has a window. Each update
+            still returns all that the new tokens may attend to.
+
     Shape:
-        length  the number c of tokens that it holds
-        update  k, v (b, h, n, d) of the new tokens -> (b, h, c + n, d) of all, earlier ones first
+        length  the number c of tokens so far, also those that a rolling cache dropped
+        update  k, v (b, h, n, d) of the new tokens -> (b, h, c + n, d) of all, earlier ones first;
+                in a rolling cache c is at most the window
 
     Raises: ValueError for keys unlike those that it holds, or layers of another model.
-    Source: chapter 12, where any class with these two can take its place; the rest chapter 16.
+    Source: chapter 12, where any class with these two can take its place; the rest chapter 16,
+        rolling chapter 19.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, rolling: bool = False) -> None:
+        self.rolling = rolling
         self._held: dict[nn.Module, tuple[Tensor, Tensor]] = {}
+        self._counts: dict[nn.Module, int] = {}  # tokens so far, also those that were dropped
 
     def __copy__(self) -> "KeyValueCache":
         """Return an independent cache for the same layers; its tensors are never written to."""
-        copied = KeyValueCache()
-        copied._held = dict(self._held)
+        copied = KeyValueCache(self.rolling)
+        copied._held, copied._counts = dict(self._held), dict(self._counts)
         return copied
 
     def __deepcopy__(self, memo: dict) -> "KeyValueCache":
@@ -40,7 +48,7 @@ class KeyValueCache:
     @property
     def length(self) -> int:
         """How many tokens the layers have given so far; during a pass, those that have run."""
-        return max((k.shape[2] for k, _ in self._held.values()), default=0)
+        return max(self._counts.values(), default=0)
 
     @property
     def nbytes(self) -> int:
@@ -62,8 +70,13 @@ class KeyValueCache:
                 "KeyValueCache: a cache must serve the layers of one model, got a new layer with "
                 f"{k.shape[2]} tokens after {self.length}. Begin with a new KeyValueCache()."
             )
+        self._counts[layer] = self._counts.get(layer, 0) + k.shape[2]
         k, v = (torch.cat(pair, dim=2) for pair in zip(earlier, (k, v), strict=True))
-        self._held[layer] = k, v
+        window = getattr(layer, "window", None) if self.rolling else None
+        if window is None or k.shape[2] <= window:
+            self._held[layer] = k, v
+        else:  # cut what is kept, not what is returned: the first new token looks back further
+            self._held[layer] = k[:, :, -window:].clone(), v[:, :, -window:].clone()
         return k, v
 
     def reorder(self, rows: Tensor) -> None:
@@ -80,10 +93,22 @@ class KeyValueCache:
     def crop(self, length: int) -> None:
         """Keep the first `length` tokens and forget the others.
 
-        Raises: ValueError for a length below 0, or of more tokens than it holds.
+        Raises: ValueError for a length below 0, or of more tokens than it holds, or if a rolling
+            cache has dropped tokens that would be needed again.
         """
         fix = "Tokens that were never read cannot be kept."
         check_number("KeyValueCache", "length", length, 0, self.length, fix)
-        if length < self.length:
-            held = self._held.items() if length else ()  # an empty cache takes any batch
-            self._held = {one: tuple(p[:, :, :length].clone() for p in pair) for one, pair in held}
+        if length in (0, self.length):
+            if not length:  # an empty cache takes any batch
+                self._held, self._counts = {}, {}
+            return
+        if any(k.shape[2] < self._counts[layer] for layer, (k, _) in self._held.items()):
+            raise ValueError(
+                "KeyValueCache: length must be 0 or that of now once a rolling cache has dropped "
+                f"tokens, got length={length} of {self.length}. Use KeyValueCache() to go back."
+            )
+        self._held = {
+            layer: (k[:, :, :length].clone(), v[:, :, :length].clone())
+            for layer, (k, v) in self._held.items()
+        }
+        self._counts = {layer: k.shape[2] for layer, (k, _) in self._held.items()}

@@ -1,24 +1,21 @@
 """The decoder of today's language models: RMSNorm, SwiGLU, rotary, grouped queries (chapter 13)."""
 
-from math import pi
-from typing import NamedTuple
-
 import torch
 import torch.nn.functional as F
-from einops import rearrange
+from einops import einsum, rearrange
 from torch import Tensor, nn
 
 from utils.attention import AttentionMaps, scaled_dot_product_attention
 from utils.cache import KeyValueCache
 from utils.embedding import TokenEmbedding
 from utils.masking import Mask, causal_mask
+from utils.rotary import RopeScaling as RopeScaling
+from utils.rotary import apply_rotary as apply_rotary
 from utils.validation import (
     check_cache,
-    check_floating,
     check_ids,
     check_mask,
     check_multiple,
-    check_positions,
     check_positive,
     check_real,
     check_rotary,
@@ -91,77 +88,6 @@ class GatedFeedForward(nn.Module):
         return self.down_proj(self.act(self.gate_proj(x)) * self.up_proj(x))
 
 
-class RopeScaling(NamedTuple):
-    """Slow rotary down for sequences longer than the first training runs had, as Llama 3.1 does.
-
-    Args:
-        factor: the slow pairs rotate this many times slower.
-        low_freq_factor: slow is a pair that rotates at most this often in `original_length` tokens.
-        high_freq_factor: one that rotates at least this often stays as fast; in between, the speed
-            changes gradually.
-        original_length: the longest sequence of the first training runs, in tokens.
-
-    Source: Grattafiori et al. 2024 (Llama 3), section 3.4.3; exercise 13.6.
-    """
-
-    factor: float
-    low_freq_factor: float
-    high_freq_factor: float
-    original_length: int
-
-
-def apply_rotary(
-    x: Tensor,
-    positions: Tensor,
-    rope_theta: float = 10_000.0,
-    rope_scaling: RopeScaling | None = None,
-) -> Tensor:
-    """Rotate each pair of numbers of a query or key by an angle that grows with its position.
-
-    Pair p consists of numbers p and p + d/2, the halves of Llama; at position t its angle is
-    t / rope_theta ** (2p / d). A dot product of rotated vectors depends only on their distance.
-
-    >>> apply_rotary(torch.ones(1, 1, 2, 2), torch.arange(2))[0, 0]  # position 0 stays as it is
-    tensor([[ 1.0000,  1.0000],
-            [-0.3012,  1.3818]])
-
-    Args:
-        x: queries or keys, split into heads.
-        positions: of the tokens in their sequence, from 0.
-        rope_theta: the base of the angles: the larger, the slower the last pairs rotate.
-        rope_scaling: see `RopeScaling`; None leaves the speeds as they are.
-
-    Shape:
-        x          (b, h, n, d)      d even
-        positions  (n,) or (b, n)
-        result     (b, h, n, d)
-
-    Raises: ValueError for an odd d, a rope_theta of 0 or less, or positions that do not fit.
-    Source: Su et al. 2021 (RoFormer), section 3.2.2; chapter 13.
-    """
-    fix = "Split into heads first: 'b n (h d) -> b h n d'."
-    check_shape("apply_rotary", "x", x, "b h n d", fix)
-    check_rotary("apply_rotary", "d", x.shape[-1], rope_theta)
-    b, _, n, d = x.shape
-    check_positions("apply_rotary", positions, b, n)
-    check_floating("apply_rotary", "x", x, "Take x.float().")
-    # in half precision neighbours far from 0 have one position
-    exact = torch.promote_types(x.dtype, torch.float32)
-    pairs = torch.arange(0, d, 2, device=x.device, dtype=exact)
-    speeds = 1.0 / rope_theta ** (pairs / d)  # in this form they equal HuggingFace's to the bit
-    if rope_scaling is not None:
-        turns = speeds * rope_scaling.original_length / (2 * pi)
-        low, high = rope_scaling.low_freq_factor, rope_scaling.high_freq_factor
-        kept = ((turns - low) / (high - low)).clamp(0, 1)
-        speeds = speeds * (kept + (1 - kept) / rope_scaling.factor)
-    angles = positions[..., None].to(exact) * speeds  # (n, d/2) or (b, n, d/2)
-    if angles.ndim == 3:
-        angles = angles[:, None]  # (b, 1, n, d/2): the same for every head
-    cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
-    first, second = x.chunk(2, dim=-1)  # (b, h, n, d/2) each
-    return torch.cat([first * cos - second * sin, first * sin + second * cos], dim=-1)
-
-
 class GroupedQueryAttention(nn.Module):
     """Multi-head attention in which several heads of queries share a head of keys and values.
 
@@ -178,6 +104,9 @@ class GroupedQueryAttention(nn.Module):
         qk_norm: normalise each query and key over its d numbers before the rotation, as Qwen3 does.
         norm_eps: see `RMSNorm`; of these norms.
         rope_scaling: see `RopeScaling`.
+        window: how many tokens each one may attend to, itself included; None: all earlier ones.
+        sinks: give each head a learned logit that takes part in the softmax and has no value, as
+            gpt-oss does: the weights of a row sum to less than 1.
 
     Shape:
         x          (b, i, e)
@@ -187,7 +116,8 @@ class GroupedQueryAttention(nn.Module):
         result     (b, i, e)
 
     Raises: ValueError for bad sizes, or inputs and masks that do not fit them.
-    Source: Ainslie et al. 2023, section 2.2; Shazeer 2019 (multi-query); chapter 13.
+    Source: Ainslie et al. 2023, section 2.2; Shazeer 2019 (multi-query); chapter 13. Windows:
+        Beltagy et al. 2020 (Longformer); sinks: Xiao et al. 2023, OpenAI 2025; chapter 19.
     """
 
     def __init__(
@@ -201,6 +131,8 @@ class GroupedQueryAttention(nn.Module):
         qk_norm: bool = False,
         norm_eps: float = 1e-6,
         rope_scaling: RopeScaling | None = None,
+        window: int | None = None,
+        sinks: bool = False,
     ):
         super().__init__()
         sizes = {"embed_dim": embed_dim, "num_heads": num_heads, "num_kv_heads": num_kv_heads}
@@ -211,15 +143,20 @@ class GroupedQueryAttention(nn.Module):
             head_dim = embed_dim // num_heads
         check_positive("GroupedQueryAttention", head_dim=head_dim)
         check_rotary("GroupedQueryAttention", "head_dim", head_dim, rope_theta)
+        if window is not None:
+            check_positive("GroupedQueryAttention", window=window)
         self.embed_dim = embed_dim
         self.num_heads = num_heads
         self.num_kv_heads = num_kv_heads
+        self.window = window
         self.rope_theta, self.rope_scaling = rope_theta, rope_scaling
         self.q_proj = nn.Linear(embed_dim, num_heads * head_dim, bias=bias)
         self.k_proj = nn.Linear(embed_dim, num_kv_heads * head_dim, bias=bias)
         self.v_proj = nn.Linear(embed_dim, num_kv_heads * head_dim, bias=bias)
         self.q_norm = RMSNorm(head_dim, norm_eps) if qk_norm else nn.Identity()
         self.k_norm = RMSNorm(head_dim, norm_eps) if qk_norm else nn.Identity()
+        # 0 is the score of a key that no query points to
+        self.sinks = nn.Parameter(torch.zeros(num_heads)) if sinks else None
         self.out_proj = nn.Linear(num_heads * head_dim, embed_dim, bias=False)
         self.recorded: AttentionMaps | None = None  # set by record_attention
 
@@ -248,16 +185,33 @@ class GroupedQueryAttention(nn.Module):
         q, k = both.split([self.num_heads, self.num_kv_heads], dim=1)
         if cache is not None:
             k, v = cache.update(self, k, v)  # earlier keys come first, rotated already
-        shape = (x.shape[0], self.num_heads, x.shape[1], k.shape[2])
-        check_mask("GroupedQueryAttention", attn_mask, shape)
+            if attn_mask is not None and cache.length > k.shape[2]:
+                attn_mask = attn_mask[..., -k.shape[2] :]  # a rolling cache dropped the first keys
+        i, j = x.shape[1], k.shape[2]
+        check_mask("GroupedQueryAttention", attn_mask, (x.shape[0], self.num_heads, i, j))
+        if self.window is not None:  # keys fewer than `window` positions back: query 0 is key j - i
+            near = torch.ones(i, j, dtype=torch.bool, device=x.device).triu(j - i + 1 - self.window)
+            attn_mask = near if attn_mask is None else attn_mask & near
         # query head number a meets key head number a // (h / g)
-        if self.recorded is None:
+        if self.recorded is None and self.sinks is None:
             output = F.scaled_dot_product_attention(q, k, v, attn_mask, enable_gqa=True)
         else:
             k, v = (x.repeat_interleave(self.num_heads // self.num_kv_heads, dim=1) for x in (k, v))
-            output, weights = scaled_dot_product_attention(q, k, v, attn_mask)
-            self.recorded.add(q, k, weights)
+            output, weights = self._weigh(q, k, v, attn_mask)
+            if self.recorded is not None:
+                self.recorded.add(q, k, weights)
         return self.out_proj(rearrange(output, "b h i d -> b i (h d)"))
+
+    def _weigh(self, q: Tensor, k: Tensor, v: Tensor, attn_mask: Mask) -> tuple[Tensor, Tensor]:
+        """Return the attention output and the weights, without those of the sinks."""
+        if self.sinks is None:
+            return scaled_dot_product_attention(q, k, v, attn_mask)
+        scores = einsum(q / q.shape[-1] ** 0.5, k, "b h i d, b h j d -> b h i j")
+        if attn_mask is not None:
+            scores = scores.masked_fill(~attn_mask, -torch.inf)
+        sinks = self.sinks[:, None, None].expand(*scores.shape[:3], 1)
+        weights = torch.cat([scores, sinks], dim=-1).softmax(dim=-1)[..., :-1]
+        return einsum(weights, v, "b h i j, b h j d -> b h i d"), weights
 
 
 class ModernBlock(nn.Module):
@@ -266,7 +220,7 @@ class ModernBlock(nn.Module):
     Args:
         embed_dim, num_heads, num_kv_heads, head_dim: see `GroupedQueryAttention`.
         mlp_dim: inner width of the feed-forward, m.
-        rope_theta, bias, qk_norm, rope_scaling: see `GroupedQueryAttention`.
+        rope_theta, bias, qk_norm, rope_scaling, window: see `GroupedQueryAttention`.
         norm_eps: see `RMSNorm`; of all norms.
 
     Shape: as `GroupedQueryAttention`.
@@ -286,11 +240,12 @@ class ModernBlock(nn.Module):
         qk_norm: bool = False,
         norm_eps: float = 1e-6,
         rope_scaling: RopeScaling | None = None,
+        window: int | None = None,
     ):
         super().__init__()
         check_positive("ModernBlock", embed_dim=embed_dim)
         self.norm1 = RMSNorm(embed_dim, norm_eps)
-        options = (head_dim, rope_theta, bias, qk_norm, norm_eps, rope_scaling)
+        options = (head_dim, rope_theta, bias, qk_norm, norm_eps, rope_scaling, window)
         self.attn = GroupedQueryAttention(embed_dim, num_heads, num_kv_heads, *options)
         self.norm2 = RMSNorm(embed_dim, norm_eps)
         self.mlp = GatedFeedForward(embed_dim, mlp_dim)
@@ -320,7 +275,7 @@ class ModernDecoder(nn.Module):
         tie_weights: use the embedding matrix as the weight of the last layer, too.
         norm_eps: see `RMSNorm`; of all norms.
         window: how many tokens each one may attend to, itself included, as in the first Mistral;
-            None: all earlier ones. A cache holds all of them anyway.
+            None: all earlier ones. A `KeyValueCache(rolling=True)` keeps no others.
 
     Shape:
         ids        (b, n), integers
@@ -361,7 +316,7 @@ class ModernDecoder(nn.Module):
         self.window = window
         self.embedding = TokenEmbedding(vocab_size, embed_dim, 1, positions=None, scale=False)
         sizes = (embed_dim, num_heads, num_kv_heads, mlp_dim)
-        options = (head_dim, rope_theta, bias, qk_norm, norm_eps, rope_scaling)
+        options = (head_dim, rope_theta, bias, qk_norm, norm_eps, rope_scaling, window)
         self.layers = nn.ModuleList(ModernBlock(*sizes, *options) for _ in range(num_layers))
         self.norm = RMSNorm(embed_dim, norm_eps)
         self.head = nn.Linear(embed_dim, vocab_size, bias=False)
@@ -384,10 +339,8 @@ class ModernDecoder(nn.Module):
         start = 0 if cache is None else cache.length
         end = start + ids.shape[1]
         mask = None  # one new token may attend to all earlier ones
-        if ids.shape[1] > 1 or self.window is not None:
+        if ids.shape[1] > 1:
             mask = causal_mask(end, ids.device, start)  # (n, j): row i is the token at start + i
-        if self.window is not None:
-            mask = mask.triu(start + 1 - self.window)  # keys fewer than `window` positions back
         if attn_mask is not None:
             shape = (ids.shape[0], self.layers[0].attn.num_heads, ids.shape[1], end)
             check_mask("ModernDecoder", attn_mask, shape)
