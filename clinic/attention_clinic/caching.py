@@ -29,6 +29,7 @@ from attention_clinic.capture.module import (
 from attention_clinic.capture.trial import stated_integers, vocabulary
 from attention_clinic.catalogue.forms import BUGS, State, simplest
 from attention_clinic.catalogue.inference import CACHE, Emulation, Plan, plan_of
+from attention_clinic.loading import Refused
 from attention_clinic.report import Explanation, Report, explain
 
 MORE, USUAL = 3, 7  # tokens after the first call, and of the shortest sequence
@@ -92,10 +93,6 @@ def diagnose_cache(
                 "call=lambda model, ids, cache, start: model(ids, ...)."
             )
         return Examination(decoder, reorder).report()
-
-
-class Refused(ValueError):
-    """A call that raised an error inside the model; its message is for the user."""
 
 
 class Decoder:
@@ -248,11 +245,12 @@ class Examination:
 
     def report(self) -> Report:
         """Examine, and report what was found."""
-        maxima = stated_integers(self.decoder.module, MAXIMA)
+        stated = stated_integers(self.decoder.module, MAXIMA).items()
+        maxima = {n: name for n, name in stated if n > MORE}  # fewer: of a table without a use
         lengths = {n: f"as long as {name}={n} allows" for n, name in maxima.items()}
         for n, name in stated_integers(self.decoder.module, WINDOWS).items():
             lengths[min(n + MORE + 2, *maxima, MOST + 1)] = f"longer than {name}={n}"
-        usual = min((USUAL, *(n for n in maxima if n > MORE)))
+        usual = min((USUAL, *maxima))
         schedules = self._schedules(usual)
         for n, why in sorted(lengths.items()):
             if n > MOST:

@@ -52,9 +52,6 @@ def diagnose_embedding(
         images  (b, c, H, W)
         result  (b, n, e), (b, n + 1, e), or patches (b, n, c * ph * pw)
 
-    Returns:
-        A `Report`: print it, or read `healthy` and `explanations`.
-
     Raises:
         ValueError: patches that do not tile the image, or an error inside the module.
     """

@@ -41,9 +41,6 @@ def diagnose_loss(
         classes  (b,), or (b, n) for next_token or padding_id
         result   () or one number for each target
 
-    Returns:
-        A `Report`: print it, or read `healthy` and `explanations`.
-
     Raises:
         ValueError: not a function, a padding_id that is not a class, or an error inside the loss.
     """

@@ -47,9 +47,6 @@ def diagnose_positions(
     Shape:
         positions  (n, e) or (1, n, e); a module takes and returns (b, n, e)
 
-    Returns:
-        A `Report`: print it, or read `healthy` and `explanations`.
-
     Raises:
         ValueError: a table of a different rank, a base of 1 or less, or a module that does not run.
     """

@@ -7,12 +7,26 @@ import copy
 import pytest
 import torch
 import transformers
-from patients.caching import CASES, Store, Words, WordsRestarted, WordsStore, WordsStored, by_row
+from patients.caching import (
+    CASES,
+    SlidingForgotten,
+    Store,
+    Words,
+    WordsFewer,
+    WordsRestarted,
+    WordsStore,
+    WordsStored,
+    by_row,
+)
 from torch import nn
+from transformers import DynamicCache
 
 from attention_clinic import diagnose_cache
+from attention_clinic.catalogue.forms import Form, Step
+from attention_clinic.catalogue.inference import CACHE
 from utils.cache import KeyValueCache
 from utils.language_model import LanguageModel
+from utils.modern_decoder import ModernDecoder
 
 SIZES = {
     "vocab_size": 40, "hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 2,
@@ -27,6 +41,22 @@ def test_bugs_get_their_names_and_healthy_models_none(make, ids, options, e: int
     torch.manual_seed(e)
     report = diagnose_cache(make(e, h), **options)
     assert report.ids == ids and report.healthy == (not ids), report
+
+
+WRONG = [(step, form) for step in CACHE for form in step.forms if form.ids]
+
+
+@pytest.mark.parametrize(("step", "form"), WRONG, ids=[form.ids[0] for _, form in WRONG])
+def test_without_its_form_a_patient_has_no_name(
+    step: Step, form: Form, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(step, "forms", [one for one in step.forms if one is not form])
+    torch.manual_seed(8)
+    its = [case for case in CASES if {*form.ids} <= {*case[1]}]
+    assert len(its) > 1, "a bug has two patients"
+    reports = (diagnose_cache(make(8, 1), **options) for make, _, options in its)
+    nameless = (report for report in reports if not {*form.ids} <= {*report.ids})
+    assert not next(nameless, True), "no patient shows that this form is needed"
 
 
 def test_models_of_transformers_are_healthy_and_lengths_are_said() -> None:
@@ -48,6 +78,13 @@ def test_the_model_of_the_course_is_healthy_and_stays_as_it_was() -> None:
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 
+def test_a_sequence_is_longer_than_the_window_of_the_course() -> None:
+    """Its table of one row, without positions, is not a maximum."""
+    model = ModernDecoder(**OURS, num_kv_heads=2, window=8)
+    report = diagnose_cache(model, cache=KeyValueCache)
+    assert report.healthy and "13 tokens, longer than window=8" in str(report.checked)
+
+
 def test_a_maximum_that_is_not_true_is_said() -> None:
     wrong = Words(24, 4)
     wrong.max_len = 90  # its table has 40 rows
@@ -59,6 +96,9 @@ def test_what_is_said_of_a_bug() -> None:
     text = str(diagnose_cache(WordsRestarted(24, 4)))
     assert text.splitlines()[0] == "WordsRestarted: not equal to the reference"
     assert "reproduces your output exactly" in text and "ml-explore/mlx-lm#93" in text
+    assert "one key fewer than the window" in str(diagnose_cache(WordsFewer(24, 4)))
+    text = str(diagnose_cache(SlidingForgotten(24, 4), cache=DynamicCache))
+    assert "although the model has a window" in text and "karpathy/nanochat#452" in text
 
 
 class Rounded(Words):
@@ -69,12 +109,12 @@ class Rounded(Words):
 
 
 class Cut(Words):
-    """Keeps fewer keys than the window needs."""
+    """Keeps two keys fewer than the next token may attend to."""
 
     sliding_window = 9
 
     def kept(self, k, v):
-        return k[:, :, -7:], v[:, :, -7:]
+        return k[:, :, -6:], v[:, :, -6:]
 
 
 class Future(Words):

@@ -13,11 +13,7 @@ from attention_clinic.attention.program import Lost, Program
 from attention_clinic.attention.reading import read_program, weighted_products
 from attention_clinic.attention.rules import Finding, Judgement, complete, judge, prove
 from attention_clinic.behaviour.gradients import learned
-from attention_clinic.behaviour.unused import (
-    created_in_forward,
-    dropout_findings,
-    plain_findings,
-)
+from attention_clinic.behaviour.unused import created_in_forward, dropout_findings, plain_findings
 from attention_clinic.capture.module import CallFailed, same
 from attention_clinic.capture.run import Run
 from attention_clinic.capture.trial import HEAD_NAMES, Trial
@@ -58,7 +54,7 @@ def examined(trial: Trial) -> Report:
 
 def builds_layers(trial: Trial, run: Callable[[], Tensor]) -> Report | None:
     """Return the report on a module that builds layers in forward; None for others."""
-    layers = created_in_forward(trial.patient, run)
+    layers = created_in_forward(run)
     detail = f"forward builds {' and '.join(dict.fromkeys(layers))}"
     return _simple(trial, "layers-in-forward", detail, "two calls") if layers else None
 

@@ -38,7 +38,7 @@ def read_program(run: Run, p: Program) -> Program:
     first, second = _products(run)
     scores, q, k = (torch.cat(parts) for parts in zip(*first, strict=True))
     k = k.mT
-    w, v, mixed = _weighted(run, second, run.descendants(scores))
+    w, v, mixed = _weighted(second, run.descendants(scores))
     ops, start = _back(run, w, run.descendants(scores), set(run.makers(scores)))
     if _is_turned(scores, start, ops):
         q, k, scores = k, q, scores.mT
@@ -94,7 +94,7 @@ def weighted_products(run: Run) -> tuple[Tensor, Tensor, Tensor]:
     """Return weights, values and weighted sums of an attention, (s, i, j), (s, j, d), (s, i, d)."""
     first, second = _products(run)
     scores = torch.cat([out for out, _, _ in first])
-    return _weighted(run, second, run.descendants(scores))
+    return _weighted(second, run.descendants(scores))
 
 
 def _products(run: Run) -> tuple[list[Product], list[Product]]:
@@ -117,7 +117,7 @@ def _products(run: Run) -> tuple[list[Product], list[Product]]:
     return first, second
 
 
-def _weighted(run: Run, second: list[Product], reach: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _weighted(second: list[Product], reach: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return weights, values and weighted sums of the second products."""
     found = []
     for out, a, b in second:

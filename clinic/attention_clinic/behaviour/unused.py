@@ -85,7 +85,7 @@ def _names(code: CodeType) -> set[str]:
     return {*code.co_names}.union(*map(_names, inner))
 
 
-def created_in_forward(patient: Patient, run: Call) -> list[str]:
+def created_in_forward(run: Call) -> list[str]:
     """Return the classes of the layers with weights that a second call creates, [] for none."""
     kinds: dict[str, bool] = {}
 

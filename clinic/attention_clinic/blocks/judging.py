@@ -12,12 +12,7 @@ from torch import Tensor, nn
 
 from attention_clinic.attention.examine import proved
 from attention_clinic.attention.program import Lost, Program
-from attention_clinic.attention.rules import (
-    Finding,
-    Judgement,
-    idle_weights,
-    read_weights,
-)
+from attention_clinic.attention.rules import Finding, Judgement, idle_weights, read_weights
 from attention_clinic.blocks.formulas import Feed, made_from, read_feed
 from attention_clinic.blocks.rules import WORDS, Wiring, order_of, parts_of_layer, wired
 from attention_clinic.blocks.stream import Node, Stream, Whole

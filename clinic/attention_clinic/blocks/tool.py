@@ -81,9 +81,6 @@ def diagnose_block(
         context_mask  (b, j), (b, 1, 1, j) or broadcastable to (b, h, n, j)
         result        (b, n, e)
 
-    Returns:
-        A `Report`: print it, or read `healthy`, `ids` and `explanations`.
-
     Raises:
         ValueError: not a module, a number of heads that does not fit, or an error inside it.
     """

@@ -138,15 +138,16 @@ Fix: start the rows of new tokens at their position: causal_mask(start + n)[star
 is correct only for as many queries as keys.
 Seen: hyprstream/hyprstream#1521; pytorch/executorch#21749; pytorch/executorch#22443;
 gittensor-ai-lab/sparkinfer#3; wenyuchen96/transformer""")
-bug("""cache-window-cut, chapter 16
-cuts keys and values to the window before the first queries of the call have read them
+bug("""cache-window-cut, chapter 19
+cuts the cache too early: queries lose keys that their window still allows
 Fix: let the queries read the kept keys and all new ones, under the mask of the window, and cut
 after that: n new tokens need the window - 1 keys before them as well.
-Seen: rasbt/LLMs-from-scratch#1013; pytorch/executorch#20346""")
-bug("""cache-window-forgotten, chapter 16
+Seen: huggingface/transformers#37574; rasbt/LLMs-from-scratch#1013; pytorch/executorch#20346;
+mistralai/mistral-inference#60""")
+bug("""cache-window-forgotten, chapter 19
 lets new tokens attend to everything in the cache, although the model has a window
 Fix: give a single new token the last keys of the window only: k[:, :, -window:], values alike.
-Seen: karpathy/nanochat#452""")
+Seen: karpathy/nanochat#452; goombalab/hnet#20; EricLBuehler/mistral.rs#2094""")
 
 
 @dataclass(frozen=True)
@@ -158,7 +159,7 @@ class Call:
     shift: int = 0  # how far its tokens are from their own positions
     corner: bool = False  # whether its token i attends to keys 0 to i, as if no token came before
     open: bool = False  # whether it attends to all keys before it, whatever the window
-    cut: bool = False  # whether only as many keys are left as the window holds
+    cut: int | None = None  # how many keys are left besides those of the window; None: all
 
 
 Plan = tuple[Call, ...]
@@ -213,8 +214,8 @@ class Emulation(TorchDispatchMode):
 
     def _masked(self, s: Tensor) -> Tensor:
         """Return masked scores (batch * heads, i, j) under the masks of the plan."""
-        made, last = s.clone(), self.plan[-1].end
-        window = int((self._front(s)[0, last - 1] > MASKED).any(0)[:last].sum())
+        made = s.clone()
+        window = int((self._front(s)[0, -1, :, : self.n] > MASKED).any(0).sum())
         for call in self.plan:
             index = (slice(self.b), slice(call.start, call.end), ..., slice(call.end))
             part = self._front(made)[index]  # a view (b, i, heads, j)
@@ -223,9 +224,10 @@ class Emulation(TorchDispatchMode):
                 part.masked_fill_(square.triu(1)[:, None], -torch.inf)
             if call.open and self.open is not None:
                 shown = square.tril(call.start)[:, None] & (part <= MASKED)
-                part.copy_(torch.where(shown, self._front(self.open.view(s.shape))[index], part))
-            if call.cut and window < last:
-                part[..., : max(0, call.end - window)] = -torch.inf
+                unmasked = self._front(self.open.view(-1, self.n, self.n))[index]
+                part.copy_(torch.where(shown, unmasked, part))
+            if call.cut is not None and window < self.n:
+                part[..., : max(0, call.end - window - call.cut)] = -torch.inf
         return made
 
     def __torch_dispatch__(
@@ -237,7 +239,8 @@ class Emulation(TorchDispatchMode):
             if t.shape[2] != n:
                 self.raw, self.open = made, made.clone()
             return made
-        if packet in (ATEN._softmax, ATEN._safe_softmax) and t.shape[-2:] == (n, n):
+        softmax = packet in (ATEN._softmax, ATEN._safe_softmax)
+        if softmax and t.shape[-2] == n <= t.shape[-1] < n + 2:  # a sink comes last
             return func(self._masked(t.flatten(0, -3)).view(t.shape), *args[1:], **kwargs or {})
         made = func(*args, **kwargs or {})
         used = self.raw is not None and any(a is self.raw for a in args)
@@ -256,9 +259,22 @@ for _step in CACHE:
     _step.correct(lambda call: call)
 POSITIONS.wrong("cache-position")(lambda call: replace(call, shift=-call.start))
 MASKS.wrong("cache-mask-corner")(lambda call: replace(call, corner=True))
-for _tokens in (1, 1_000_000):  # only a single new token forgets the window, or several as well
-    MASKS.wrong("cache-window-forgotten")(
-        lambda call, most=_tokens: replace(call, open=0 < call.start >= call.end - most)
+for _open in (  # for a single new token after others, for several, or for the prompt as well
+    lambda call: 0 < call.start == call.end - 1,
+    lambda call: call.start > 0,
+    lambda call: True,
+):
+    MASKS.wrong("cache-window-forgotten")(lambda call, of=_open: replace(call, open=of(call)))
+_EARLY = "it is cut to the window before the queries of a call have read it"
+_FEWER = "it leaves one key fewer than the window"
+for _detail, _left in (  # how many keys besides the window; a call of n tokens needs n - 1
+    (_EARLY, lambda n, first: 0),
+    (_EARLY, lambda n, first: 0 if first else n),
+    (_EARLY, lambda n, first: n if first else 0),
+    (_FEWER, lambda n, first: -1),
+    (_FEWER, lambda n, first: n if first else -1),
+    (_FEWER, lambda n, first: n - 2),
+):
+    MASKS.wrong("cache-window-cut", detail=_detail)(
+        lambda call, left=_left: replace(call, cut=left(call.end - call.start, call.start == 0))
     )
-MASKS.wrong("cache-window-cut")(lambda call: replace(call, cut=True))
-MASKS.wrong("cache-window-cut")(lambda call: replace(call, cut=call.start == 0))

@@ -1,4 +1,4 @@
-"""Decoders that keep the keys and values of earlier tokens: two hosts, healthy and buggy."""
+"""Decoders that keep the keys and values of earlier tokens: three hosts, healthy and buggy."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM
+from transformers.cache_utils import Cache, DynamicCache, DynamicSlidingWindowLayer
 
 CASES: list[tuple[type[nn.Module], tuple[str, ...], dict[str, Any]]] = []
 
@@ -49,11 +50,14 @@ class Words(nn.Module):
     def mask(self, rows: Tensor, columns: Tensor) -> Tensor:
         return allowed(rows, columns, self.sliding_window)
 
-    def read(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+    def read(self, k: Tensor, v: Tensor, n: int) -> tuple[Tensor, Tensor]:
         return k, v
 
     def kept(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         return k, v
+
+    def weights(self, scores: Tensor) -> Tensor:
+        return scores.softmax(-1)
 
     def forward(self, ids: Tensor, past: tuple | None = None, use_cache: bool = False) -> tuple:
         n, (pairs, start), present = ids.shape[1], past or ([None, None], 0), []
@@ -64,11 +68,11 @@ class Words(nn.Module):
             if held is not None:
                 k, v = torch.cat([held[0], k], dim=2), torch.cat([held[1], v], dim=2)
             present.append(self.kept(k, v))
-            k, v = self.read(k, v) if use_cache else (k, v)
+            k, v = self.read(k, v, n) if use_cache else (k, v)
             rows, j = torch.arange(start, start + n), k.shape[2]
             mask = self.mask(rows, torch.arange(start + n - j, start + n))
             scores = (q @ k.mT / math.sqrt(q.shape[-1])).masked_fill(~mask, -math.inf)
-            y = torch.einsum("bhij,bhjd->bihd", scores.softmax(-1), v)
+            y = torch.einsum("bhij,bhjd->bihd", self.weights(scores), v)
             x = x + layer.proj(y.flatten(2))
             x = x + layer.mlp(x)
         return self.head(x), (present, start + n)
@@ -104,8 +108,64 @@ class WordsWindow(Words):
 class WordsCut(WordsWindow):
     """The first queries of a call find their keys already cut off: rows without numbers."""
 
-    def read(self, k, v):
+    def read(self, k, v, n):
         return self.kept(k, v)
+
+
+@patient("cache-window-cut")
+class WordsCutFirst(WordsWindow):
+    """The prompt is cut before its queries have read it, later calls are not."""
+
+    def read(self, k, v, n):
+        return self.kept(k, v) if k.shape[2] == n else (k, v)
+
+
+@patient("cache-window-cut")
+class WordsFewer(WordsWindow):
+    """Each call reads one key fewer than the window holds."""
+
+    def read(self, k, v, n):
+        return k[:, :, 1 - self.sliding_window :], v[:, :, 1 - self.sliding_window :]
+
+
+@patient("cache-window-cut")
+class WordsSeven(WordsFewer):
+    """The shortest sequence is as long as the window."""
+
+    sliding_window = 7
+
+
+@patient("cache-window-cut")
+class WordsFewerLater(WordsFewer):
+    """The prompt is read whole."""
+
+    def read(self, k, v, n):
+        return super().read(k, v, n) if k.shape[2] > n else (k, v)
+
+
+@patient("cache-window-cut")
+class WordsFewerKept(WordsWindow):
+    """With the keys that are kept, a new token has one fewer than the window."""
+
+    def kept(self, k, v):
+        return k[:, :, 2 - self.sliding_window :], v[:, :, 2 - self.sliding_window :]
+
+
+class Sink(Words):
+    """One more score of 0, whose weight no value gets, as in gpt-oss."""
+
+    def weights(self, scores):
+        return torch.cat([scores, torch.zeros_like(scores[..., :1])], dim=-1).softmax(-1)[..., :-1]
+
+
+@patient()
+class SinkWindow(Sink, WordsWindow):
+    """A window with a sink."""
+
+
+@patient("cache-window-cut")
+class SinkCut(Sink, WordsCut):
+    """A row without keys has its sink."""
 
 
 @patient("cache-window-forgotten")
@@ -118,16 +178,26 @@ class WordsForgotten(Words):
         return allowed(rows, columns, None if len(rows) == 1 else self.sliding_window)
 
 
+@patient("cache-window-forgotten")
+class SinkForgotten(Sink, WordsForgotten):
+    """The same with a sink."""
+
+
 @patient("cache-position")
 class WordsRestarted(Words):
     def positions(self, start, n):
         return torch.arange(n)
 
 
-@patient("cache-position", "cache-mask-corner")
-class WordsTwo(WordsRestarted):
+@patient("cache-mask-corner")
+class WordsCorner(Words):
     def mask(self, rows, columns):
         return torch.ones(len(rows), len(columns)).bool().tril()
+
+
+@patient("cache-position", "cache-mask-corner")
+class WordsTwo(WordsCorner, WordsRestarted):
+    """Both at once."""
 
 
 class Store:
@@ -162,13 +232,15 @@ class WordsStored(WordsStore):
 class Rotated(nn.Module):
     """Llama, with its cache."""
 
+    kinds: tuple[Any, Any] = LlamaConfig, LlamaForCausalLM
+    window: int | None = None
+
     def __init__(self, e: int, h: int) -> None:
         super().__init__()
         sizes = {"hidden_size": e, "intermediate_size": 2 * e, "num_attention_heads": h}
-        config = LlamaConfig(
-            vocab_size=50, **sizes, num_key_value_heads=max(1, h // 2), num_hidden_layers=2
-        )
-        self.model = LlamaForCausalLM(config)
+        sizes |= {"num_key_value_heads": max(1, h // 2), "num_hidden_layers": 2}
+        config = self.kinds[0](vocab_size=50, **sizes, sliding_window=self.window)
+        self.model = self.kinds[1](config)
 
     def positions(self, start: int, n: int) -> Tensor | None:
         return None
@@ -186,3 +258,54 @@ patient()(Rotated)
 class RotatedRestarted(Rotated):
     def positions(self, start, n):
         return torch.arange(n)[None]
+
+
+# ------------------------------------------ a window of 9 in Mistral of transformers
+
+
+class Sliding(Rotated):
+    """Mistral, whose own cache keeps the 8 keys that the next token may attend to."""
+
+    kinds = MistralConfig, MistralForCausalLM
+    window = 9
+
+
+patient()(Sliding)
+
+
+class CutLayer(DynamicSlidingWindowLayer):
+    """Returns the last 9 keys, however many tokens are new, unless all are."""
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        end = self.cumulative_length + query_length
+        kept = min(end, max(9, query_length))
+        return kept, end - kept
+
+    def update(self, k: Tensor, v: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+        kept = self.get_mask_sizes(k.shape[2])[0]
+        return tuple(t[:, :, -kept:] for t in super().update(k, v, *args, **kwargs))
+
+
+@patient("cache-window-cut", cache=lambda: Cache(layers=[CutLayer(9), CutLayer(9)]))
+class SlidingCut(Sliding):
+    """The cache cuts to the window before several new tokens have read it."""
+
+
+@patient("cache-window-forgotten", cache=DynamicCache)
+class SlidingForgotten(Sliding):
+    """New tokens get a causal mask without the window."""
+
+    prompt = False
+
+    def forward(self, ids, past=None):
+        start, n = past.get_seq_length() if past is not None else 0, ids.shape[1]
+        mask = torch.ones(len(ids), 1, n, start + n).bool().tril(start)
+        forgets = past is not None and (start > 0 or self.prompt)
+        return self.model(ids, past_key_values=past, attention_mask=mask if forgets else None)
+
+
+@patient("cache-window-forgotten", cache=DynamicCache)
+class SlidingUncut(SlidingForgotten):
+    """So do those of the prompt, if there is a cache."""
+
+    prompt = True
