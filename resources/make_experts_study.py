@@ -115,7 +115,7 @@ def is_real(ids: Tensor, padded: bool) -> Tensor:
     return ids != PADDING if padded else torch.ones_like(ids, dtype=torch.bool)
 
 
-def train(task, kind: str, seed: int, steps: int, padded: bool) -> tuple[nn.Module, float]:
+def train(task, kind: str, seed: int, padded: bool) -> tuple[nn.Module, float]:
     """Train one model; return it and what the task measures."""
     torch.manual_seed(seed)
     model = build(task.sizes, kind)
@@ -131,7 +131,7 @@ def train(task, kind: str, seed: int, steps: int, padded: bool) -> tuple[nn.Modu
                 mixture.balance_bias += BIAS_STEP * (1 / EXPERTS - fractions(mixture, real)).sign()
         return value
 
-    fit_batches(model, task.draw, loss, steps=steps, seed=seed, progress=False)
+    fit_batches(model, task.draw, loss, steps=task.steps, seed=seed, progress=False)
     with torch.no_grad():
         return model, task.measure(model)
 
@@ -147,14 +147,14 @@ def count(model: nn.Module) -> dict[str, int]:
     return {"parameters": total, "active": total - idle}
 
 
-def compare(task, steps: int, padded: bool, kept: Tensor) -> dict[str, dict[str, object]]:
+def compare(task, padded: bool, kept: Tensor) -> dict[str, dict[str, object]]:
     """Train all five kinds; return sizes, bits, and the fractions (layers, experts) by seed."""
     measured = {}
     real = is_real(kept[:, :-1], padded)
     for kind in (*DENSE, *MIXTURES):
         bits, loads = [], []
         for seed in SEEDS:
-            model, value = train(task, kind, seed, steps, padded)
+            model, value = train(task, kind, seed, padded)
             bits.append(round(value, 4))
             with torch.no_grad():
                 model(kept[:, :-1])
@@ -231,8 +231,8 @@ def main() -> None:
     words, pixels = modern["words"](), modern["pixels"]()
     kept_words = modern["load_grammar"]().sample(300, torch.Generator().manual_seed(99))
     parts = {
-        "grammar": lambda: compare(words, 500, True, kept_words),
-        "pixels": lambda: compare(pixels, 200, False, modern["digits_as_ids"]()[1]),
+        "grammar": lambda: compare(words, True, kept_words),
+        "pixels": lambda: compare(pixels, False, modern["digits_as_ids"]()[1]),
         "windows": read_windows,
     }
     for name in sys.argv[1:] or parts:
