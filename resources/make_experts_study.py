@@ -24,6 +24,7 @@ import sys
 from functools import partial
 from pathlib import Path
 from runpy import run_path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -115,7 +116,7 @@ def is_real(ids: Tensor, padded: bool) -> Tensor:
     return ids != PADDING if padded else torch.ones_like(ids, dtype=torch.bool)
 
 
-def train(task, kind: str, seed: int, padded: bool) -> tuple[nn.Module, float]:
+def train(task: Any, kind: str, seed: int, padded: bool) -> tuple[nn.Module, float]:
     """Train one model; return it and what the task measures."""
     torch.manual_seed(seed)
     model = build(task.sizes, kind)
@@ -147,7 +148,7 @@ def count(model: nn.Module) -> dict[str, int]:
     return {"parameters": total, "active": total - idle}
 
 
-def compare(task, padded: bool, kept: Tensor) -> dict[str, dict[str, object]]:
+def compare(task: Any, padded: bool, kept: Tensor) -> dict[str, dict[str, object]]:
     """Train all five kinds; return sizes, bits, and the fractions (layers, experts) by seed."""
     measured = {}
     real = is_real(kept[:, :-1], padded)
