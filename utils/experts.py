@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from utils.modern_decoder import GatedFeedForward
 from utils.validation import (
     check_floating,
+    check_ids,
     check_multiple,
     check_number,
     check_positive,
@@ -51,7 +52,7 @@ def route(
         gates         (t, k)
         chosen        (t, k), integers
 
-    Raises: ValueError for sizes that leave no choice, or another scoring.
+    Raises: ValueError for sizes that leave no choice, another scoring, or a bias of NaN.
     Source: Shazeer et al. 2017, section 2.1; DeepSeek-AI 2024 (DeepSeek-V3), section 2.1.2;
         chapter 19.
     """
@@ -64,9 +65,13 @@ def route(
     fix = "There are no more experts to choose."
     check_number("route", "experts_per_token", experts_per_token, 1, most, fix)
     check_real("route", "(0, inf)", "Pass scale=1.0 for none.", scale=scale)
-    scores = worth = _scores("route", logits, scoring)
+    scores = worth = _scores(logits, scoring)
     if balance_bias is not None:
         check_shape("route", "balance_bias", balance_bias, "x", "One each.", x=logits.shape[1])
+        if not torch.compiler.is_compiling() and not balance_bias.isfinite().all():
+            raise ValueError(
+                "route: balance_bias must be finite, got NaN or infinity. Begin with zeros."
+            )
         worth = scores + balance_bias
     if groups_per_token < num_groups:
         grouped = rearrange(worth, "t (groups each) -> t groups each", groups=num_groups)
@@ -95,16 +100,12 @@ def expert_load(chosen: Tensor, num_experts: int) -> Tensor:
         chosen  (t, k), integers
         result  (x,), its sum is k
 
-    Raises: ValueError for another shape, or numbers that are not integers.
+    Raises: ValueError for another shape, or other numbers.
     Source: chapter 19.
     """
     check_positive("expert_load", num_experts=num_experts)
     check_shape("expert_load", "chosen", chosen, "t k", "Take the second result of route.")
-    if chosen.dtype not in (torch.int64, torch.int32):
-        raise ValueError(
-            f"expert_load: chosen must hold integers, got chosen.dtype={chosen.dtype}. "
-            "Take the second result of route."
-        )
+    check_ids("expert_load", "chosen", chosen, num_experts, "Build it with num_experts={needed}.")
     experts = torch.arange(num_experts, device=chosen.device)
     return (chosen[..., None] == experts).sum(dim=(0, 1)) / chosen.shape[0]
 
@@ -212,7 +213,7 @@ class MixtureOfExperts(nn.Module):
         logits = self.router(tokens)  # (t, x)
         gates, chosen = route(logits, **self.choice, balance_bias=self.balance_bias)
         if self.routings is not None:
-            scores = _scores("route", logits, self.choice["scoring"])
+            scores = _scores(logits, self.choice["scoring"])
             probabilities = scores / scores.sum(dim=-1, keepdim=True)
             self.routings.append(Routing(probabilities, gates, chosen))
         result = torch.zeros_like(tokens)
@@ -253,11 +254,7 @@ class Routing(NamedTuple):
         probabilities: of all experts, from the router; sigmoids divided by their sum.
         gates, chosen: see `route`.
 
-    Shape:
-        probabilities  (t, x)
-        gates          (t, k)
-        chosen         (t, k), integers
-
+    Shape: as `route`; probabilities (t, x).
     Source: chapter 19.
     """
 
@@ -290,7 +287,8 @@ def record_routing(model: nn.Module) -> Iterator[list[Routing]]:
             "record_routing: the model must hold a MixtureOfExperts, "
             f"got model={type(model).__name__} without one. Give it one as block.mlp."
         )
-    before, routings = [layer.routings for layer in layers], []
+    before: list[list[Routing] | None] = [layer.routings for layer in layers]
+    routings: list[Routing] = []
     try:
         for layer in layers:
             layer.routings = routings
@@ -300,11 +298,11 @@ def record_routing(model: nn.Module) -> Iterator[list[Routing]]:
             layer.routings = old
 
 
-def _scores(where: str, logits: Tensor, scoring: str) -> Tensor:
+def _scores(logits: Tensor, scoring: str) -> Tensor:
     """Return scores from 0 to 1 (t, x), in float32: half precision would make close ones equal."""
     if scoring not in ("softmax", "sigmoid"):
         raise ValueError(
-            f"{where}: scoring must be 'softmax' or 'sigmoid', got scoring={scoring!r}. "
+            f"route: scoring must be 'softmax' or 'sigmoid', got scoring={scoring!r}. "
             "Mixtral has softmax, DeepSeek-V3 sigmoid."
         )
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))

@@ -36,11 +36,11 @@ def linear_attention(q: Tensor, k: Tensor, v: Tensor, *, recurrent: bool = False
     if not recurrent:
         scores = einsum(q, k, "b h i d, b h j d -> b h i j").tril()
         return einsum(scores, v, "b h i j, b h j dv -> b h i dv")
-    state, outputs = _no_state(k, v), []
+    state, outputs = k.new_zeros(*k.shape[:2], k.shape[3], v.shape[3]), [v[:, :, :0]]
     for t in range(q.shape[2]):
         state = state + k[:, :, t, :, None] * v[:, :, t, None, :]
-        outputs.append(_read(state, q[:, :, t]))
-    return _stacked(outputs, v)
+        outputs.append(_read(state, q[:, :, t, None]))
+    return torch.cat(outputs, dim=2)
 
 
 def gated_delta_rule(
@@ -100,13 +100,13 @@ def gated_delta_rule(
         )
         scores = einsum(q, k, "b h i d, b h j d -> b h i j") * left
         return einsum(scores, written, "b h i j, b h j dv -> b h i dv").to(dtype)
-    state, outputs = _no_state(k, v), []
+    state, outputs = k.new_zeros(*k.shape[:2], k.shape[3], v.shape[3]), [v[:, :, :0]]
     for t in range(q.shape[2]):
         state = decay[:, :, t, None, None] * state
-        missing = v[:, :, t] - _read(state, k[:, :, t])
-        state = state + k[:, :, t, :, None] * (beta[:, :, t, None] * missing)[..., None, :]
-        outputs.append(_read(state, q[:, :, t]))
-    return _stacked(outputs, v).to(dtype)
+        missing = beta[:, :, t, None, None] * (v[:, :, t, None] - _read(state, k[:, :, t, None]))
+        state = state + k[:, :, t, :, None] * missing
+        outputs.append(_read(state, q[:, :, t, None]))
+    return torch.cat(outputs, dim=2).to(dtype)
 
 
 def _check(where: str, q: Tensor, k: Tensor, v: Tensor) -> None:
@@ -120,16 +120,6 @@ def _check(where: str, q: Tensor, k: Tensor, v: Tensor) -> None:
         check_floating(where, name, tensor, f"Take {name}.float().")
 
 
-def _no_state(k: Tensor, v: Tensor) -> Tensor:
-    """Return the state before the first token."""
-    return k.new_zeros(*k.shape[:2], k.shape[3], v.shape[3])
-
-
-def _read(state: Tensor, vector: Tensor) -> Tensor:
-    """Return what a state (b, h, d, dv) gives for one vector (b, h, d) of each head."""
-    return einsum(vector, state, "b h d, b h d dv -> b h dv")
-
-
-def _stacked(outputs: list[Tensor], v: Tensor) -> Tensor:
-    """Return the outputs of all tokens."""
-    return torch.stack(outputs, dim=2) if outputs else torch.zeros_like(v)
+def _read(state: Tensor, vectors: Tensor) -> Tensor:
+    """Return what a state (b, h, d, dv) gives for queries or keys (b, h, n, d)."""
+    return einsum(vectors, state, "b h n d, b h d dv -> b h n dv")

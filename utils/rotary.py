@@ -18,7 +18,7 @@ class RopeScaling(NamedTuple):
         high_freq_factor: one that rotates at least this often stays as fast; in between, the speed
             changes gradually.
         original_length: the longest sequence of the first training runs, in tokens.
-        by_number: it changes with the number of the pair, as in YaRN, not with how often it rotates.
+        by_number: it changes with the number of the pair, as in YaRN.
         truncate: with `by_number`, round the numbers of the first and last pair outwards.
         attention_factor: multiplies rotated queries and keys.
 

@@ -1,4 +1,4 @@
-"""Whatever a function of chapters 09 to 17 is given, it is right or says in words what is wrong.
+"""Whatever a function of chapters 09 to 19 is given, it is right or says in words what is wrong.
 
 Each argument of each public function is replaced by integers, booleans, NaN and half precision.
 """
@@ -20,18 +20,22 @@ from utils.boxes import Found, Targets, average_precision
 from utils.cache import KeyValueCache
 from utils.decoder import Decoder, DecoderBlock, Transformer
 from utils.detection import DetectionTransformer
+from utils.experts import MixtureOfExperts, expert_load, load_balancing_loss, route
 from utils.language_model import LanguageModel, TextEncoder
+from utils.latent_attention import LatentAttention
+from utils.linear_attention import gated_delta_rule, linear_attention
 from utils.modern_decoder import (
     GatedFeedForward,
     GroupedQueryAttention,
     ModernBlock,
     ModernDecoder,
     RMSNorm,
-    apply_rotary,
 )
+from utils.rotary import apply_rotary
 
 MODULES = ["boxes", "cache", "decoder", "detection", "generation", "text"]
-MODULES += ["language_model", "modern_decoder"]
+MODULES += ["language_model", "modern_decoder", "rotary"]
+MODULES += ["experts", "latent_attention", "linear_attention"]
 V = 11
 BLOCK = {"embed_dim": 8, "num_heads": 2, "mlp_dim": 12}
 SHALLOW = {**BLOCK, "vocab_size": V, "num_layers": 1}
@@ -56,13 +60,41 @@ MODELS = {
     RMSNorm: ({"width": 8, "eps": 1e-6}, {"x": X}),
     GatedFeedForward: ({"embed_dim": 8, "mlp_dim": 12}, {"x": X}),
     GroupedQueryAttention: (
-        {name: value for name, value in GROUPED.items() if name != "mlp_dim"},
+        {name: value for name, value in {**GROUPED, "window": 3}.items() if name != "mlp_dim"},
         {"x": X, "attn_mask": MASK, "positions": POSITIONS},
     ),
     ModernBlock: (GROUPED, {"x": X, "attn_mask": MASK, "positions": POSITIONS}),
     ModernDecoder: (
         {**GROUPED, "vocab_size": V, "num_layers": 1, "window": 3},
         {"ids": IDS, "attn_mask": MASK, "positions": POSITIONS},
+    ),
+    MixtureOfExperts: (
+        {
+            "embed_dim": 8,
+            "mlp_dim": 12,
+            "num_experts": 4,
+            "experts_per_token": 2,
+            "num_shared": 1,
+            "scoring": "sigmoid",
+            "scale": 1.5,
+            "num_groups": 2,
+            "groups_per_token": 1,
+        },
+        {"x": X},
+    ),
+    LatentAttention: (
+        {
+            "embed_dim": 8,
+            "num_heads": 2,
+            "head_dim": 3,
+            "rotary_dim": 2,
+            "value_dim": 5,
+            "latent_dim": 6,
+            "query_latent_dim": 7,
+            "rope_theta": 100.0,
+            "norm_eps": 1e-6,
+        },
+        {"x": X, "attn_mask": MASK, "positions": POSITIONS},
     ),
     LanguageModel: (
         {**SHALLOW, **NORMS, "max_length": 9},
@@ -156,6 +188,32 @@ FUNCTIONS: dict[str, tuple[Callable, dict[str, Any]]] = {
         apply_rotary,
         {"x": X[:, None], "positions": POSITIONS, "rope_theta": 100.0},
     ),
+    "route": (
+        route,
+        {
+            "logits": X[0],
+            "experts_per_token": 2,
+            "scoring": "sigmoid",
+            "scale": 1.5,
+            "num_groups": 4,
+            "groups_per_token": 2,
+            "balance_bias": X[1, 0],
+        },
+    ),
+    "expert_load": (expert_load, {"chosen": IDS, "num_experts": V}),
+    "load_balancing_loss": (
+        load_balancing_loss,
+        {"probabilities": X[0].softmax(dim=-1)[:2], "chosen": IDS % 8},
+    ),
+    "linear_attention": (linear_attention, {name: X[:, None] + i for i, name in enumerate("qkv")}),
+    "gated_delta_rule": (
+        gated_delta_rule,
+        {
+            **{name: X[:, None] / 4 for name in "qkv"},
+            "decay": X[:, None, :, 0].sigmoid(),
+            "beta": X[:, None, :, 1].sigmoid(),
+        },
+    ),
     "KeyValueCache": (cached, {"k": X[:, None], "v": X[:, None] + 1}),
     "KeyValueCache.reorder": (cached_model, {"rows": torch.tensor([1, 0]), "length": 2}),
     "beam_search": (
@@ -223,6 +281,8 @@ for kind, (sizes, inputs) in MODELS.items():
 ALL = [(name, argument) for name, (_, given) in FUNCTIONS.items() for argument in given]
 UNTRIED = {
     "RopeScaling",
+    "Routing",
+    "record_routing",
     "Targets",
     "Found",
     "check_cache",

@@ -10,7 +10,17 @@ from torch import nn
 from torch.export import Dim
 
 from helpers import CLOSE, random, randomise
-from utils import attention, decoder, detection, embedding, encoder, language_model, modern_decoder
+from utils import (
+    attention,
+    decoder,
+    detection,
+    embedding,
+    encoder,
+    experts,
+    language_model,
+    latent_attention,
+    modern_decoder,
+)
 from utils.modern_decoder import RopeScaling
 from utils.vision_transformer import VisionTransformer
 
@@ -21,6 +31,24 @@ TEXT = {**BLOCK, "vocab_size": V, "num_layers": 1, "max_length": 9}
 IMAGES = {**BLOCK, "image_size": 8, "in_channels": 2, "num_classes": 3}
 MODERN = {**GROUPED, "vocab_size": V, "num_layers": 1}
 SLOW = {"rope_scaling": RopeScaling(8.0, 1.0, 4.0, 64), "qk_norm": True, "window": 3}
+YARN = RopeScaling(4.0, 1.0, 32.0, 1024, by_number=True, attention_factor=1.1)
+GROUPS = {"scoring": "sigmoid", "num_shared": 1, "num_groups": 2, "groups_per_token": 1}
+LATENT = {"head_dim": 4, "rotary_dim": 4, "value_dim": 3, "latent_dim": 6}
+
+
+def of_2026():
+    """Build a decoder of a layer with a window, sinks and experts, and one with latents."""
+    model = modern_decoder.ModernDecoder(**{**MODERN, "num_layers": 2})
+    window, latent = model.layers
+    window.attn = modern_decoder.GroupedQueryAttention(E, H, 1, window=2, sinks=True)
+    window.mlp = experts.MixtureOfExperts(E, M, 4, 2)
+    latent.attn = latent_attention.LatentAttention(E, H, **LATENT, rope_scaling=YARN)
+    latent.mlp = experts.MixtureOfExperts(E, M, 4, 2, **GROUPS)
+    return model
+
+
+def absorbed():
+    return latent_attention.LatentAttention(E, H, **LATENT, query_latent_dim=5, absorbed=True)
 
 
 def tokens(b=2, n=N):
@@ -61,6 +89,9 @@ CASES = {
     ),
     "TextEncoder": (lambda: language_model.TextEncoder(**TEXT), ids),
     "ModernDecoder": (lambda: modern_decoder.ModernDecoder(**MODERN), ids),
+    "MixtureOfExperts": (lambda: experts.MixtureOfExperts(E, M, 4, 2, **GROUPS), tokens),
+    "LatentAttention": (absorbed, tokens),
+    "ModernDecoder, of 2026": (of_2026, ids),
     "ModernDecoder, Llama 3.1": (lambda: modern_decoder.ModernDecoder(**MODERN, **SLOW), ids),
     "Transformer": (
         lambda: decoder.Transformer(

@@ -16,6 +16,8 @@ INDEX = "model.safetensors.index.json"
 # model_type -> the function that loads it
 LOADERS = {"vit": "load_vit", "bert": "load_bert", "gpt2": "load_gpt2"}
 LOADERS |= dict.fromkeys(("llama", "mistral", "qwen2", "qwen3"), "load_llama")
+DECODERS = ("mixtral", "qwen3_moe", "gemma3_text", "gpt_oss", "deepseek_v3")
+LOADERS |= dict.fromkeys(DECODERS, "load_decoder")
 
 
 def open_checkpoint(where: str, name: str | Path, *kinds: str) -> tuple[Path, Config]:

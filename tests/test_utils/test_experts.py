@@ -1,0 +1,260 @@
+"""Mixture of experts: equal to the blocks of transformers; choice, load and gates by hand."""
+
+import pytest
+import torch
+from transformers import DeepseekV3Config, MixtralConfig, Qwen3MoeConfig
+from transformers.models.deepseek_v3.modeling_deepseek_v3 import DeepseekV3MoE
+from transformers.models.mixtral.modeling_mixtral import (
+    MixtralSparseMoeBlock,
+    load_balancing_loss_func,
+)
+from transformers.models.qwen3_moe.modeling_qwen3_moe import Qwen3MoeSparseMoeBlock
+
+from helpers import CLOSE, error_of, random, randomise
+from utils.cache import KeyValueCache
+from utils.experts import (
+    MixtureOfExperts,
+    expert_load,
+    load_balancing_loss,
+    record_routing,
+    route,
+)
+from utils.modern_decoder import ModernDecoder
+
+# batch, tokens, width, inner width, experts, experts of a token
+B, N, E, M, X, K = 2, 7, 6, 5, 8, 3
+QWEN = {"hidden_size": E, "moe_intermediate_size": M, "num_experts": X, "num_experts_per_tok": K}
+MIXTRAL = {
+    "hidden_size": E,
+    "intermediate_size": M,
+    "num_local_experts": X,
+    "num_experts_per_tok": K,
+}
+DEEPSEEK = {**QWEN, "n_routed_experts": X, "n_group": 4, "topk_group": 2, "n_shared_experts": 2}
+del DEEPSEEK["num_experts"]
+GROUPS = {"scoring": "sigmoid", "num_groups": 4, "groups_per_token": 2, "num_shared": 2}
+
+# their block, their configuration, our options
+CASES = {
+    "mixtral": (MixtralSparseMoeBlock, MixtralConfig(**MIXTRAL), {}),
+    "qwen3": (Qwen3MoeSparseMoeBlock, Qwen3MoeConfig(**QWEN), {"normalize": False}),
+    "qwen3, normalized": (
+        Qwen3MoeSparseMoeBlock,
+        Qwen3MoeConfig(**QWEN, norm_topk_prob=True),
+        {"normalize": True},
+    ),
+    "deepseek": (
+        DeepseekV3MoE,
+        DeepseekV3Config(**DEEPSEEK, routed_scaling_factor=2.5),
+        {**GROUPS, "scale": 2.5},
+    ),
+    "deepseek, other form": (
+        DeepseekV3MoE,
+        DeepseekV3Config(**{**DEEPSEEK, "n_group": 1, "topk_group": 1}, norm_topk_prob=False),
+        {"scoring": "sigmoid", "num_shared": 2, "scale": 2.5, "normalize": False},
+    ),
+}
+
+
+def mixture(**options):
+    return randomise(MixtureOfExperts(E, M, X, K, **options))
+
+
+def stacked(ours):
+    """Return pairs of our parameters and where transformers keep them."""
+    pairs = {"gate.weight": [ours.router.weight]}
+    parts = [(e.gate_proj.weight, e.up_proj.weight, e.down_proj.weight) for e in ours.experts]
+    pairs["experts.gate_up_proj"] = [torch.cat([gate, up]) for gate, up, _ in parts]
+    pairs["experts.down_proj"] = [down for _, _, down in parts]
+    if ours.shared is not None:
+        for name, value in ours.shared.named_parameters():
+            pairs[f"shared_experts.{name}"] = [value]
+    return pairs
+
+
+def grads(ours):
+    """Return our gradients under the names of transformers."""
+    for parameter in ours.parameters():
+        parameter.data = parameter.grad
+    return stacked(ours)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_equals_transformers_in_values_and_gradients(name):
+    kind, config, options = CASES[name]
+    ours, theirs = mixture(**options), kind(config)
+    state = dict(theirs.named_parameters())
+    for key, values in stacked(ours).items():
+        values = torch.stack(values) if "experts." in key and "shared" not in key else values[0]
+        state[key].data = values.detach().clone()
+    if ours.balance_bias is not None:
+        ours.balance_bias += random(X, seed=5) / 4
+        theirs.gate.e_score_correction_bias.copy_(ours.balance_bias)
+    x = random(B, N, E, seed=1).requires_grad_()
+    other = x.detach().clone().requires_grad_()
+    result, expected = ours(x), theirs(other)
+    assert result.std() > 0.1, "so that equal says something"
+    torch.testing.assert_close(result, expected, **CLOSE)
+    weights = random(B, N, E, seed=2)
+    (result * weights).sum().backward()
+    (expected * weights).sum().backward()
+    torch.testing.assert_close(x.grad, other.grad, **CLOSE)
+    for key, values in grads(ours).items():
+        values = torch.stack(values) if "experts." in key and "shared" not in key else values[0]
+        torch.testing.assert_close(values, state[key].grad, **CLOSE)
+
+
+def test_by_hand():
+    """One token at a time, and one expert at a time."""
+    ours, x = mixture(num_shared=1), random(B, N, E)
+    for b in range(B):
+        for n in range(N):
+            token = x[b, n]
+            probabilities = (ours.router.weight @ token).softmax(dim=0)
+            best = sorted(range(X), key=lambda number: -probabilities[number])[:K]
+            total = sum(probabilities[number] for number in best)
+            parts = [probabilities[n] / total * ours.experts[n](token[None, None]) for n in best]
+            expected = sum(parts) + ours.shared(token[None, None])
+            torch.testing.assert_close(ours(x)[b, n], expected[0, 0], **CLOSE)
+
+
+def test_experts_that_were_not_chosen_compute_nothing():
+    ours, seen = mixture(), []
+    for expert in ours.experts:
+        expert.register_forward_hook(lambda _, given, out: seen.append(given[0].shape[1]))
+    with record_routing(ours) as routings:
+        ours(random(B, N, E))
+    assert sum(seen) == B * N * K
+    load = expert_load(routings[0].chosen, X)
+    assert seen == (load * B * N).round().int().tolist()
+
+
+def test_the_bias_and_the_groups_change_the_choice_and_not_the_gates():
+    logits = random(50, X)
+    bias = torch.zeros(X)
+    bias[5] = 10.0
+    gates, chosen = route(logits, K, scoring="sigmoid", normalize=False, balance_bias=bias)
+    assert (chosen == 5).any(dim=1).all()
+    torch.testing.assert_close(gates, logits.sigmoid().gather(1, chosen))
+    _, chosen = route(logits, K, num_groups=4, groups_per_token=2)
+    groups = chosen // 2
+    assert all(len(set(row)) <= 2 for row in groups.tolist())
+    _, free = route(logits, K)
+    assert any(len(set(row)) == 3 for row in (free // 2).tolist()), "so that the groups do matter"
+
+
+def test_the_loss_equals_transformers():
+    logits = [random(40, X, seed=seed) for seed in (0, 1)]
+    expected = load_balancing_loss_func(tuple(logits), X, K)
+    both = torch.cat(logits)
+    _, chosen = route(both, K)
+    found = load_balancing_loss(both.softmax(dim=-1), chosen)
+    torch.testing.assert_close(found, expected)
+    # the bounds that its docstring states
+    even = torch.full((X, X), 1 / X)
+    ring = (torch.arange(X)[:, None] + torch.arange(K)) % X
+    torch.testing.assert_close(load_balancing_loss(even, ring), torch.tensor(float(K)))
+    one = torch.zeros(4, X).index_fill(1, torch.tensor([2]), 1.0)
+    assert load_balancing_loss(one, torch.full((4, 1), 2)) == X
+
+
+def test_the_loss_evens_the_load_out():
+    """The control beside it: without the loss nothing moves."""
+    ours, x = mixture(), random(8, 20, E) + 1.0  # a direction that all tokens have in common
+    with record_routing(ours) as routings:
+        ours(x)
+    before = expert_load(routings[-1].chosen, X).max()
+    optimizer = torch.optim.SGD([ours.router.weight], lr=0.5)
+    for _ in range(100):
+        with record_routing(ours) as routings:
+            ours(x)
+        optimizer.zero_grad()
+        load_balancing_loss(routings[0].probabilities, routings[0].chosen).backward()
+        optimizer.step()
+    after = expert_load(routings[0].chosen, X).max()
+    assert before > 0.75 and after < 0.6, (before, after)
+
+
+def test_the_bias_evens_the_load_out():
+    ours, x = mixture(scoring="sigmoid"), random(8, 20, E) + 1.0
+    before = ours.router.weight.clone()
+    loads = []
+    for _ in range(300):
+        with record_routing(ours) as routings, torch.no_grad():
+            ours(x)
+        loads.append(expert_load(routings[0].chosen, X).max().item())
+        ours.update_balance_bias(routings[0].chosen, speed=0.01)
+    assert loads[0] > 0.75 and loads[-1] < 0.5, (loads[0], loads[-1])
+    assert torch.equal(ours.router.weight, before)
+    assert "balance_bias" in ours.state_dict()
+
+
+def test_routing_is_recorded_in_running_order_and_only_inside():
+    model = ModernDecoder(
+        vocab_size=9, embed_dim=E, num_heads=1, num_kv_heads=1, mlp_dim=M, num_layers=2
+    )
+    for block in model.layers:
+        block.mlp = mixture(scoring="sigmoid")
+    with record_routing(model) as routings:
+        model(torch.arange(8)[None])
+        assert len(routings) == 2
+        for one, block in zip(routings, model.layers, strict=True):
+            assert one.probabilities.shape == (8, X) and one.chosen.shape == (8, K)
+            torch.testing.assert_close(one.probabilities.sum(dim=1), torch.ones(8))
+            grad = torch.autograd.grad(
+                load_balancing_loss(one.probabilities, one.chosen), block.mlp.router.weight
+            )
+            assert grad[0].abs().sum() > 0
+    model(torch.arange(8)[None])
+    assert len(routings) == 2
+    assert "without one" in error_of(lambda: record_routing(torch.nn.Linear(2, 2)).__enter__())
+
+
+@torch.no_grad()
+def test_a_decoder_of_experts_with_and_without_a_cache():
+    model = ModernDecoder(
+        vocab_size=9, embed_dim=E, num_heads=1, num_kv_heads=1, mlp_dim=M, num_layers=2
+    )
+    for block in model.layers:
+        block.mlp = mixture()
+    randomise(model).eval()
+    ids, cache = torch.arange(8)[None], KeyValueCache()
+    parts = [model(part, cache=cache) for part in ids.split([5, 1, 2], dim=1)]
+    torch.testing.assert_close(torch.cat(parts, dim=1), model(ids), **CLOSE)
+
+
+def test_the_order_of_its_parts_and_an_empty_batch():
+    names = [name for name, _ in mixture(num_shared=1).named_children()]
+    assert names == ["router", "experts", "shared"]
+    for shape in ((0, N, E), (B, 0, E)):
+        assert mixture(num_shared=1)(torch.zeros(shape)).shape == shape
+
+
+BAD = [
+    ({"num_experts": 0}, "num_experts"),
+    ({"experts_per_token": 9}, "experts_per_token must be an integer from 1 to 8"),
+    ({"experts_per_token": 5, "num_groups": 4, "groups_per_token": 2}, "from 1 to 4"),
+    ({"num_groups": 3}, "num_experts must be a multiple of num_groups"),
+    ({"num_groups": 2, "groups_per_token": 3}, "groups_per_token must be"),
+    ({"scoring": "relu"}, "'softmax' or 'sigmoid'"),
+    ({"scale": 0.0}, "scale"),
+    ({"num_shared": -1}, "num_shared"),
+]
+
+
+@pytest.mark.parametrize("changed, said", BAD, ids=str)
+def test_bad_sizes(changed, said):
+    sizes = {"embed_dim": E, "mlp_dim": M, "num_experts": X, "experts_per_token": K}
+    assert said in error_of(lambda: MixtureOfExperts(**{**sizes, **changed}))
+
+
+def test_bad_calls():
+    chosen = torch.zeros(4, K, dtype=torch.long)
+    assert "(b n) x" in error_of(lambda: route(torch.zeros(B, N, X), K))
+    assert "balance_bias must" in error_of(
+        lambda: route(torch.zeros(4, X), K, balance_bias=torch.zeros(X - 1))
+    )
+    assert "e=6" in error_of(lambda: mixture()(torch.zeros(B, N, E + 1)))
+    assert "t=3" in error_of(lambda: load_balancing_loss(torch.zeros(3, X), chosen))
+    assert "int64 or int32" in error_of(lambda: expert_load(chosen.float(), X))
+    assert "scoring='softmax'" in error_of(lambda: mixture().update_balance_bias(chosen))
