@@ -33,20 +33,25 @@ GATES, RESULT = "best.softmax(dim=-1)", "return gates, chosen"
 OF_ALL = "logits.softmax(dim=-1).gather(1, chosen)"
 OF_USABLE = "allowed.softmax(dim=-1).gather(1, chosen)"
 SUM, LARGEST = ".sum(dim=-1, keepdim=True)", ".amax(dim=-1)"
+TURNS = ("repeat_interleave(size, dim=1)", "repeat(1, size)")
 ROUTE_MISTAKES = patches(
     routed,
     {
         "groups-not-used": ("allowed.topk", "logits.topk"),
-        "groups-take-turns": (
-            *("(1, (groups, size))", "(1, (size, groups)).mT"),
-            *("repeat_interleave(size, dim=1)", "repeat(1, size)"),
+        "groups-take-turns": [TURNS, (*TURNS, "(1, (groups, size))", "(1, (size, groups)).mT")],
+        "best-groups-masked": ("~usable", "usable"),
+        "kept-not-used": ("topk(kept", "topk(1"),
+        "positions-not-numbers": (
+            "best, chosen = allowed",
+            "numbers = (best_groups[:, :, None] * size + torch.arange(size)).flatten(1)\n"
+            "    best, chosen = logits.gather(1, numbers)",
         ),
         "groups-by-mean": (LARGEST, ".mean(dim=-1)"),
         "groups-by-two-largest": (LARGEST, ".topk(2).values.sum(dim=-1)"),
         "smallest-groups": ("(kept, dim=-1)", "(kept, dim=-1, largest=False)"),
         "other-groups-zero": ("-torch.inf", "0.0"),
         "gates-not-normalized": [(GATES, OF_ALL), (GATES, OF_USABLE)],
-        "softmax-of-softmax": (GATES, f"{OF_USABLE}.softmax(dim=-1)"),
+        "softmax-of-softmax": [(GATES, f"{p}.softmax(dim=-1)") for p in (OF_ALL, OF_USABLE)],
         "gates-are-logits": (GATES, "best"),
         "gates-are-exp": (GATES, "best.exp()"),
         "gates-without-exp": (GATES, f"best / best{SUM}"),
@@ -58,11 +63,7 @@ ROUTE_MISTAKES = patches(
             (RESULT, "return gates.flip(-1), chosen.flip(-1)"),
             (RESULT, "return gates.gather(1, chosen.argsort()), chosen.sort().values"),
         ],
-        "gates-of-other-experts": [
-            (RESULT, "return gates.flip(-1), chosen"),
-            (RESULT, "return gates, chosen.sort().values"),
-            (RESULT, "return gates.gather(1, chosen.argsort()), chosen"),
-        ],
+        "gates-of-other-experts": (RESULT, "return gates, chosen.sort().values"),
         "experts-counted-from-one": (RESULT, f"{RESULT} + 1"),
         "gates-and-chosen-swapped": (RESULT, "return chosen, gates"),
     },
@@ -102,7 +103,7 @@ def which_shape(logits_shape, gates_shape, expert_input_shape, cache_bytes) -> M
 @exercise("19.2", "Choose experts from few groups")
 def choose_experts(route) -> Message:
     def inputs(case: Case) -> tuple:
-        logits, groups = case.randn("t (g s)"), case["g"]
+        logits, groups = case.randn("t (g s)") - 2, case["g"]  # below 0: a mask of 0 shows
         kept = case.random.randint(1, groups - 1)
         return logits, case.random.randint(2, min(6, kept * case["s"])), groups, kept
 
@@ -120,9 +121,7 @@ class Expert:
         return (rows @ self.weight.to(rows.dtype) + 0.3).tanh()
 
 
-def combined(
-    tokens: Tensor, experts: list[Expert], gates: Tensor, chosen: Tensor, capacity: int
-) -> Tensor:
+def combined(tokens: Tensor, experts: list, gates: Tensor, chosen: Tensor, capacity: int) -> Tensor:
     result = torch.zeros_like(tokens)
     for number, expert in enumerate(experts):
         rows, slots = (chosen == number).nonzero(as_tuple=True)
@@ -135,6 +134,7 @@ def combined(
 
 CHOSEN, WEIGHTS = "(chosen == number)", "gates[rows, slots, None]"
 ORDER = "gates[rows, slots].argsort(descending=True)[:capacity]"
+MOVED = "rows, slots = rows[order], slots[order]"
 COMBINE_MISTAKES = patches(
     combined,
     {
@@ -145,7 +145,13 @@ COMBINE_MISTAKES = patches(
         "gates-of-other-tokens": [
             ("slots[order]", "slots[: len(order)]"),
             (WEIGHTS, "gates[chosen == number][: len(rows), None]"),
+            (
+                *("        weights = gates[rows, slots, None]\n", ""),
+                *(MOVED, "weights, rows = gates[rows, slots, None][order], rows[: len(order)]"),
+            ),
         ],
+        "order-used-as-rows": [("(tokens[rows]", "(tokens[order]"), ("(0, rows", "(0, order")],
+        "sorted-by-best-gate": (ORDER, ORDER.replace("[rows, slots]", "[rows].amax(dim=1)")),
         "outputs-not-weighted": (WEIGHTS, "1"),
         "mean-of-outputs": (WEIGHTS, "1 / chosen.shape[1]"),
         "weighted-sum-divided": ("return result", "return result / chosen.shape[1]"),
@@ -285,11 +291,6 @@ BIAS_MISTAKES = patches(
         "smallest-are-chosen": ("(k, dim=-1)", "(k, dim=-1, largest=False)"),
         "softmax-of-scores": (NORMALIZED, "gates.softmax(dim=-1)"),
         "gates-from-logits": (GATHERED, "logits.gather(1, chosen)"),
-        "sorted-by-gates": (
-            RESULT,
-            "order = gates.argsort(descending=True)\n"
-            "    return gates.gather(1, order), chosen.gather(1, order)",
-        ),
         "gates-sorted-alone": (RESULT, "return gates.sort(descending=True).values, chosen"),
         "gates-and-chosen-swapped": (RESULT, "return chosen, gates"),
     },
@@ -326,7 +327,7 @@ SINK_MISTAKES = patches(
         "lse-not-used": [(DIFFERENCE, "-sinks[:, None]"), (DIFFERENCE, "sinks[:, None]")],
         "sink-not-in-sum": [(KEPT, f"{x} {LOST}") for x in ("1 -", "1 /")],
         "output-is-divided": ("output *", "output /"),
-        "factor-is-difference": (KEPT, DIFFERENCE),
+        "factor-is-difference": [(KEPT, DIFFERENCE), (KEPT, f"{KEPT}.log()")],
         "one-sink-for-all-heads": [("sinks[:, None]", f"sinks{x}") for x in ("[0]", ".mean()")],
         "sink-has-a-value": ("kept[..., None]", "kept[..., None] + (1 - kept)[..., None]"),
     },

@@ -61,6 +61,19 @@ BANK = {
             swap(GROUPS, "by_group.sum(dim=2)", cause="groups-by-mean"),
             swap(GROUPS, "by_group.topk(2).values.sum(dim=2)", cause="groups-by-two-largest"),
             swap("topk(kept)", "topk(kept, largest=False)", cause="smallest-groups"),
+            swap("~usable", "usable", cause="best-groups-masked"),
+            swap("topk(kept)", "topk(1)", cause="kept-not-used"),
+            code(
+                """
+                def route(logits, k, groups, kept):
+                    by_group = logits.unflatten(1, (groups, -1))
+                    best = by_group.amax(dim=2).topk(kept).indices
+                    best = best[:, :, None].expand(-1, -1, by_group.shape[2])
+                    top, chosen = by_group.gather(1, best).flatten(1).topk(k)
+                    return top.softmax(dim=1), chosen
+                """,
+                cause="positions-not-numbers",
+            ),
             swap("-torch.inf", "0.0", cause="other-groups-zero"),
             code(
                 """
@@ -142,6 +155,10 @@ BANK = {
             ),
             swap("[:capacity]", "[: capacity - 1]", cause="one-token-too-few"),
             swap("weights[best]\n", "weights[:capacity]\n", cause="gates-of-other-tokens"),
+            swap("rows[best], w", "rows[:capacity], w", cause="gates-of-other-tokens"),
+            swap("tokens[rows]", "tokens[best]", cause="order-used-as-rows"),
+            swap("result[rows]", "result[best]", cause="order-used-as-rows"),
+            swap("= weights.arg", "= gates[rows].amax(dim=1).arg", cause="sorted-by-best-gate"),
             swap("weights[:, None] * ", "", cause="outputs-not-weighted"),
             swap("weights[:, None]", "1 / chosen.shape[1]", cause="mean-of-outputs"),
             swap("return result", "return result / chosen.shape[1]", cause="weighted-sum-divided"),
@@ -341,13 +358,6 @@ BANK = {
             swap(HEALTHY, "gates / k, chosen", cause="gates-divided-by-k"),
             swap("topk(k)", "topk(k, largest=False)", cause="smallest-are-chosen"),
             swap(HEALTHY, "chosen, gates / gates.sum(dim=-1)", cause="raises"),
-            swap(
-                "    return " + HEALTHY,
-                "    gates, order = gates.sort(descending=True)\n"
-                "    chosen = chosen.gather(-1, order)\n"
-                "    return " + HEALTHY,
-                cause="sorted-by-gates",
-            ),
             biased(
                 "scores.gather(-1, chosen).sort(descending=True).values", cause="gates-sorted-alone"
             ),
@@ -399,6 +409,7 @@ BANK = {
             sunk("(lse - sinks[:, None]).exp()", cause="sink-not-in-sum"),
             sunk("(total - lse).exp()", cause="output-is-divided"),
             sunk("lse - sinks[:, None]", cause="factor-is-difference"),
+            sunk("lse - total", cause="factor-is-difference"),
             swap("sinks[:, None]", "sinks.mean()", cause="one-sink-for-all-heads"),
             swap(
                 "output * kept[..., None]",
