@@ -139,6 +139,14 @@ def test_the_bias_and_the_groups_change_the_choice_and_not_the_gates():
     _, chosen = route(logits, K, num_groups=4, groups_per_token=2)
     groups = chosen // 2
     assert all(len(set(row)) <= 2 for row in groups.tolist())
+    # by hand: of two groups of four, the one whose two best are worth more together
+    _, chosen = route(logits, 2, scoring="sigmoid", num_groups=2, groups_per_token=1)
+    two = [sum(sorted(half.tolist())[-2:]) for half in logits.sigmoid().reshape(100, 4)]
+    better = [int(two[2 * t] < two[2 * t + 1]) for t in range(50)]
+    assert (chosen // 4).tolist() == [[group, group] for group in better]
+    assert better != logits.reshape(50, 2, 4).amax(dim=-1).argmax(dim=-1).tolist(), (
+        "not by the best"
+    )
     _, free = route(logits, K)
     assert any(len(set(row)) == 3 for row in (free // 2).tolist()), "so that the groups do matter"
 
