@@ -21,6 +21,7 @@ from torch import Tensor
 
 from utils.data import (
     ANY_DIGIT,
+    INK_LEVELS,
     SHIPPED,
     all_captions,
     caption_ids,
@@ -41,6 +42,7 @@ STEPS = 500
 BATCH = 64
 REQUIRED = 1.7  # bits per pixel of test digits, with captions, above which it draws badly
 LEFT_OUT = 0.1  # how often a whole caption is left out, and how often each word of it
+LEVELS = "0123456789abcdefg"  # a character for each level of ink
 
 
 def examples(images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
@@ -102,3 +104,35 @@ def build(labels_only: bool) -> LanguageModel:
         seed=SEED,
     )  # fmt: skip
     return model
+
+
+@torch.no_grad()
+def drawings(model: LanguageModel) -> list[str]:
+    """Return five drawings after each caption: 64 levels of ink, one character each."""
+    ids = caption_ids(all_captions().repeat_interleave(5, dim=0))
+    ids[:, [0, 2]] = ANY_DIGIT  # the control knows no other words
+    pixels = generate(model, ids, 64, top_p=0.95, seed=SEED)[:, 3:].clamp(max=INK_LEVELS - 1)
+    return ["".join(LEVELS[level] for level in row) for row in pixels.tolist()]
+
+
+def write(target: Path, content: bytes) -> None:
+    """Write a file in one step: the old one stays until the new one is whole."""
+    part = target.with_name(target.name + ".part")
+    part.write_bytes(content)
+    os.replace(part, target)
+
+
+if __name__ == "__main__":
+    model = build(labels_only=False)
+    test, held = examples(*load_digits()[1])
+    found = {"seen": bits(model, test[~held]), "held out": bits(model, test[held])}
+    print({name: round(value, 4) for name, value in found.items()})
+    if max(found.values()) > REQUIRED:
+        raise ValueError(
+            f"make_caption_model: the model must need at most {REQUIRED} bits per pixel, "
+            f"got {found}. Raise STEPS or change SEED, and say so in the docstring."
+        )
+    weights = {k: v for k, v in model.state_dict().items() if k != "head.weight"}
+    write(WEIGHTS, safetensors_torch.save(weights))
+    control = {"labels only": drawings(build(labels_only=True))}
+    write(NUMBERS, (json.dumps(control, indent=1) + "\n").encode())

@@ -56,7 +56,9 @@ def test_ids_of_captions_agree_with_those_of_drawings():
     assert (caption_ids(one()) == ANY_DIGIT).all()
     _, (images, labels) = load_digits()
     captions = torch.stack([-torch.ones_like(labels), labels, -torch.ones_like(labels)], dim=1)
-    assert torch.equal(captioned_ids(images, captions)[:, [1, *range(3, 67)]], drawing_ids(images, labels))
+    assert torch.equal(
+        captioned_ids(images, captions)[:, [1, *range(3, 67)]], drawing_ids(images, labels)
+    )
 
 
 def test_no_word_no_change():
@@ -100,13 +102,18 @@ def test_each_picture_has_its_own_caption():
     images = torch.rand(80, 1, 8, 8)
     together = draw_captions(images, captions)
     for n in range(0, 80, 7):
-        assert torch.equal(together[n : n + 1], draw_captions(images[n : n + 1], captions[n : n + 1]))
+        assert torch.equal(
+            together[n : n + 1], draw_captions(images[n : n + 1], captions[n : n + 1])
+        )
 
 
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        (lambda: caption_ids(torch.zeros(2, 2, dtype=int)), "caption_ids: captions must have shape"),
+        (
+            lambda: caption_ids(torch.zeros(2, 2, dtype=int)),
+            "caption_ids: captions must have shape",
+        ),
         (lambda: caption_ids(one(2)), "from -1 to [1, 9, 3], got [2, -1, -1]"),
         (lambda: caption_text(one(pose=4)[0]), "caption_text: captions must be indices"),
         (lambda: held_out(one(0, 3)), "held_out: captions must be indices from 0"),
@@ -128,7 +135,10 @@ def test_the_caption_model_draws_what_was_held_out():
     poses = captions[:, 2]
     assert rows[poses == HIGH][:, 6:].mean() < 0.2 and rows[poses == LOW][:, :2].mean() < 0.2
     columns = torch.arange(8.0)
-    middles = [(rows[:, part] @ columns).sum(1) / rows[:, part].sum((1, 2)) for part in (slice(3), slice(5, 8))]
+    middles = [
+        (rows[:, part] @ columns).sum(1) / rows[:, part].sum((1, 2))
+        for part in (slice(3), slice(5, 8))
+    ]
     slant = middles[1] - middles[0]
     assert slant[poses == LEFT].mean() > 1 and slant[poses == RIGHT].mean() < -1
     inked = rows.mean(dim=(1, 2))
