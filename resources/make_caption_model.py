@@ -1,12 +1,29 @@
 """Train the GPT that draws after captions: `caption_model.safetensors`, and its control.
 
 Run it with `make weights`. It fine-tunes the model of `make_drawing_model.py` on the training
-digits, changed as captions say, in two thirds of the 80 combinations: three words, then 64 pixels
-of 17 levels. That takes two minutes on one core. It runs on one thread, from a fixed seed, so a
-second run on the same machine with the same torch writes the same bytes; on another processor the
-last digits differ, and they grow.
+digits, changed as captions say, in the 53 of 80 combinations that are not held out: three words,
+then 64 pixels of 17 levels. That takes a minute on one core, and as long again for the control. It
+runs on one thread, from a fixed seed, so a second run on the same machine with the same torch
+writes the same bytes; on another processor the last digits differ, and they grow.
 
-TODO
+The recipe is `utils.training.fit_batches` with 500 steps of 64 pictures, the highest learning rate
+2e-3, weight decay 0.1 and dropout 0.1. The seed is 0, the first one tried. Bits per pixel of the
+360 test digits in all eight ways:
+
+    with the caption, combinations of training  1.47
+    with the caption, held-out combinations     1.56
+    without a caption                           1.68
+
+How many of 400 drawings (top-p, 0.95) are read as the caption says by classifiers of real digits,
+for combinations of training and for held-out ones:
+
+                  ink         name        pose        all three
+    guidance 1    97 %  96 %  85 %  62 %  99 %  99 %  82 %  59 %
+    guidance 2    96 %  98 %  97 %  86 %  100 % 99 %  93 %  82 %
+    guidance 4    92 %  92 %  91 %  88 %  95 %  97 %  83 %  80 %
+
+Beside the weights it writes `caption_model.json`: five drawings for each caption by the control, a
+model that was trained as long on labels only, with no word for the ink or the pose.
 """
 
 import json
