@@ -231,7 +231,7 @@ def generate(
                 options |= {"attn_mask": real[:, None, None, :], "positions": positions[:, start:]}
             logits = model(ids[:, start:], **options)[:, -1].float().cpu()  # (b, vocabulary)
             if guided:
-                logits = guided_logits(*logits.chunk(2), guidance)  # from (2 b, vocabulary)
+                logits = guided_logits(logits[:b], logits[b:], guidance)
             choice = next_probabilities(logits, temperature, top_k, top_p)
             if temperature == 0:  # without random numbers
                 drawn = choice.argmax(dim=-1, keepdim=True).to(ids)  # (b, 1)
