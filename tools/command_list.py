@@ -155,7 +155,13 @@ COMMANDS = (
         "train the models in resources/ again",
         calls=tuple(
             (f"resources/make_{name}.py",)
-            for name in ("digits_model", "drawing_model", "detection_model", "small_models")
+            for name in (
+                "digits_model",
+                "drawing_model",
+                "caption_model",
+                "detection_model",
+                "small_models",
+            )
         ),
         settings=ONE_THREAD,
         examples=("weights",),

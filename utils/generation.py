@@ -1,4 +1,4 @@
-"""Generate a sequence token by token: beam search, sampling, drafts (chapters 11, 12, 16)."""
+"""Generate token by token: beam search, sampling, drafts, guidance (chapters 11, 12, 16, 18)."""
 
 from collections.abc import Callable
 
@@ -143,6 +143,27 @@ def next_probabilities(
     return torch.zeros_like(logits).scatter(-1, order, ranked)
 
 
+def guided_logits(logits: Tensor, null_logits: Tensor, guidance: float) -> Tensor:
+    """Return null_logits + guidance * (logits - null_logits): classifier-free guidance.
+
+    At 0 the model ignores the caption, at 1 it is as trained, above 1 the caption counts more.
+
+    Args:
+        logits: of the next token, after prompts with captions.
+        null_logits: of the next token, after the same prompts without their captions.
+        guidance: the scale, at least 0. The paper's weight w is guidance - 1.
+
+    Shape: logits, null_logits and result (b, vocabulary)
+    Raises: ValueError for two shapes, or a guidance below 0.
+    Source: Ho and Salimans 2022, equation 6; chapter 18.
+    """
+    fix = "1 leaves the logits as they are, 2 or 3 are common."
+    check_real("guided_logits", "[0, inf)", fix, guidance=guidance)
+    b, v = logits.shape
+    check_shape("guided_logits", "null_logits", null_logits, "b v", "One row for each.", b=b, v=v)
+    return null_logits + guidance * (logits - null_logits)
+
+
 @torch.no_grad()
 def generate(
     model: nn.Module,
@@ -156,6 +177,8 @@ def generate(
     padding_id: int | None = None,
     seed: int | None = None,
     cache: bool = True,
+    guidance: float = 1.0,
+    null_ids: Tensor | None = None,
 ) -> Tensor:
     """Sample a token from the model's own probabilities, append it, and repeat.
 
@@ -173,20 +196,32 @@ def generate(
             positions begin after it. None: every id is part of its prompt.
         seed: of the samples; None takes PyTorch's own generator.
         cache: keep keys and values; False computes everything again, with the same result.
+        guidance: see `guided_logits`; any other scale than 1 needs null_ids.
+        null_ids: the prompts without their captions, just as long.
 
     Shape:
-        ids     (b, n), integers
-        result  (b, n + steps), the prompt included
+        ids       (b, n), integers
+        null_ids  (b, n), integers
+        result    (b, n + steps), the prompt included
 
     Raises: ValueError for a bad prompt, a sequence that is too long, or a bidirectional model.
-    Source: chapter 12; padding chapter 16.
+    Source: chapter 12; padding chapter 16; guidance chapter 18.
     """
+    b, guided = len(ids), guidance != 1
+    if guided:
+        if null_ids is None:
+            raise ValueError(
+                "generate: with guidance null_ids must be the prompts without their captions, got "
+                f"None and guidance={guidance}. Pass them, or leave guidance at 1."
+            )
+        check_shape("generate", "null_ids", null_ids, "b n", "As ids.", b=b, n=ids.shape[-1])
+        ids = torch.cat([ids, null_ids])  # (2 b, n)
     real = _check_start("generate", model, ids, steps, padding_id)
     _check_choice("generate", temperature, top_k, top_p)
     generator = None if seed is None else torch.Generator().manual_seed(seed)
     held = KeyValueCache() if cache else None
     with eval_mode(model):
-        ended = torch.zeros_like(ids[:, 0], dtype=torch.bool)  # (b,)
+        ended = torch.zeros_like(ids[:b, 0], dtype=torch.bool)  # (b,)
         for _ in range(steps):
             start = 0 if held is None else held.length
             options = {} if held is None else {"cache": held}
@@ -195,6 +230,8 @@ def generate(
                 positions = (real.cumsum(dim=1) - 1).clamp(min=0)
                 options |= {"attn_mask": real[:, None, None, :], "positions": positions[:, start:]}
             logits = model(ids[:, start:], **options)[:, -1].float().cpu()  # (b, vocabulary)
+            if guided:
+                logits = guided_logits(logits[:b], logits[b:], guidance)
             choice = next_probabilities(logits, temperature, top_k, top_p)
             if temperature == 0:  # without random numbers
                 drawn = choice.argmax(dim=-1, keepdim=True).to(ids)  # (b, 1)
@@ -205,8 +242,9 @@ def generate(
                 check_number("generate", "end_id", end_id, 0, logits.shape[-1] - 1, fix)
                 drawn = drawn.masked_fill(ended[:, None], end_id)
                 ended = ended | (drawn[:, 0] == end_id)
+            drawn = drawn.repeat(len(ids) // b, 1)  # with guidance, both halves get one token
             ids = torch.cat([ids, drawn], dim=1)
-    return ids
+    return ids[:b]
 
 
 @torch.no_grad()

@@ -252,6 +252,7 @@ PAIRS += [
         lambda: (torch.stack([said()[0]] * 3), torch.stack([said()[1]] * 3), stands()),
     ),
     Pair(17, "detection", "detections", said),
+    Pair(18, "generation", "guided_logits", lambda: (normal(3, 9), normal(9, 3).T, 2.5)),
 ]
 PAIRS += [
     Pair(

@@ -1,5 +1,5 @@
 """Writing on: beam search, equal to trying every sequence; drawing, cut as the library cuts, the
-same with and without a cache, with padding, and with a small model that drafts."""
+same with and without a cache, with padding, with guidance, and with a small model that drafts."""
 
 import copy
 import math
@@ -13,7 +13,13 @@ from torch import nn
 
 from helpers import CLOSE, error_of, random, randomise
 from utils.cache import KeyValueCache
-from utils.generation import beam_search, generate, next_probabilities, speculative_generate
+from utils.generation import (
+    beam_search,
+    generate,
+    guided_logits,
+    next_probabilities,
+    speculative_generate,
+)
 from utils.language_model import LanguageModel
 from utils.modern_decoder import ModernDecoder
 from utils.text import pad
@@ -306,6 +312,90 @@ def test_padding_that_is_no_padding_on_the_left_is_refused():
     text = error_of(lambda: generate(small(), pad(TEXTS, 0), 3, padding_id=0))
     assert "got row 1 that ends with padding_id=0" in text and "left=True" in text
     generate(small(), pad(TEXTS, 0, left=True), 3, padding_id=0)  # as it says
+
+
+# --- guidance
+
+
+def strong(make, **changes):
+    """Return a model whose weights are so large that a caption changes many tokens."""
+    model = make(**changes)
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.mul_(4)
+    return model
+
+
+def two_prompts(b=3):
+    ids = some_ids(b, 5)
+    null = ids.clone()
+    null[:, :2] = 0  # a caption of two words, left out
+    return ids, null
+
+
+@MODELS
+def test_guidance_1_is_plain_and_0_ignores_the_caption(make):
+    model, (ids, null) = strong(make), two_prompts()
+    plain = generate(model, ids, 7, seed=2)
+    assert torch.equal(generate(model, ids, 7, seed=2, guidance=1, null_ids=null), plain)
+    ignored = generate(model, ids, 7, seed=2, guidance=0, null_ids=null)
+    assert torch.equal(ignored[:, 5:], generate(model, null, 7, seed=2)[:, 5:])
+    assert torch.equal(ignored[:, :5], ids), "the prompt keeps its caption"
+    assert not torch.equal(ignored[:, 5:], plain[:, 5:]), "the caption changes something"
+
+
+def test_guidance_is_the_same_with_and_without_a_cache():
+    model, (ids, null) = strong(small), two_prompts()
+    options = {"seed": 2, "guidance": 2.5, "null_ids": null}
+    cached = generate(model, ids, 7, **options)
+    assert torch.equal(cached, generate(model, ids, 7, cache=False, **options))
+    assert cached.shape == (3, 12)
+
+
+def test_guided_tokens_are_the_best_of_the_guided_logits():
+    model, (ids, null) = strong(small), two_prompts()
+    written = generate(model, ids, 6, temperature=0, guidance=3, null_ids=null)
+    for n in range(5, 11):
+        after_null = torch.cat([null, written[:, 5:n]], dim=1)
+        with torch.no_grad():
+            ours, theirs = model(written[:, :n])[:, -1], model(after_null)[:, -1]
+        assert torch.equal((theirs + 3 * (ours - theirs)).argmax(dim=-1), written[:, n])
+
+
+def test_guidance_with_padding_and_an_end():
+    model = strong(small, max_length=20)
+    ids, null = pad(TEXTS, 0, left=True), pad([text[-1:] for text in TEXTS], 0, left=True)
+    null = torch.cat([ids.new_zeros(len(ids), ids.shape[1] - 1), null], dim=1)
+    options = {"temperature": 0, "guidance": 2, "padding_id": 0}
+    written = generate(model, ids, 6, null_ids=null, **options)
+    for text, row in zip(TEXTS, written, strict=True):
+        alone = torch.tensor([text])
+        without = alone.clone()
+        without[:, :-1] = 0
+        expected = generate(model, alone, 6, null_ids=without, **options)
+        assert torch.equal(row[ids.shape[1] :], expected[0, len(text) :])
+    end = written[0, ids.shape[1] + 1].item()
+    ended = generate(model, ids, 6, null_ids=null, end_id=end, **options)[0, ids.shape[1] :]
+    assert (ended[ended.tolist().index(end) :] == end).all()
+
+
+def test_guided_logits_are_those_of_the_library():
+    from transformers import ClassifierFreeGuidanceLogitsProcessor
+
+    both = random(6, V)
+    theirs = ClassifierFreeGuidanceLogitsProcessor(guidance_scale=2.5)(some_ids(3), both)
+    assert torch.allclose(guided_logits(both[:3], both[3:], 2.5), theirs, **CLOSE)
+
+
+def test_guidance_that_makes_no_sense_is_refused():
+    model, (ids, null) = strong(small), two_prompts()
+    for call, said in [
+        (lambda: generate(model, ids, 2, guidance=2), "null_ids must be the prompts without"),
+        (lambda: generate(model, ids, 2, guidance=2, null_ids=null[:, 1:]), "generate: null_ids"),
+        (lambda: generate(model, ids, 2, guidance=-1, null_ids=null), "guidance must be a number"),
+        (lambda: guided_logits(random(2, V), random(3, V), 2), "guided_logits: null_logits"),
+    ]:
+        assert said in error_of(call)
 
 
 # --- drafts

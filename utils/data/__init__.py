@@ -1,8 +1,16 @@
-"""What the chapters read: photographs, digits, sentences, dates, scenes, and shipped models.
+"""What the chapters read: photographs, digits, captions, sentences, dates, scenes, shipped models.
 
-The files: files, images, grammar, dates, scenes, shipped.
+The files: files, images, captions, grammar, dates, scenes, shipped.
 """
 
+from utils.data.captions import (
+    all_captions,
+    caption_ids,
+    caption_text,
+    captioned_ids,
+    draw_captions,
+    held_out,
+)
 from utils.data.dates import date_forms, date_ids, date_vocabularies, fill_form, write_date
 from utils.data.files import load_sentences, resource
 from utils.data.grammar import RULE_SYMBOLS, Grammar, load_grammar, rule_sequences
@@ -26,13 +34,19 @@ __all__ = [
     "RULE_SYMBOLS",
     "SHIPPED",
     "Grammar",
+    "all_captions",
+    "caption_ids",
+    "caption_text",
+    "captioned_ids",
     "cut_out",
     "date_forms",
     "date_ids",
     "date_vocabularies",
+    "draw_captions",
     "draw_scenes",
     "drawing_ids",
     "fill_form",
+    "held_out",
     "load_digits",
     "load_grammar",
     "load_photos",

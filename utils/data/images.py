@@ -117,7 +117,7 @@ def drawing_ids(images: Tensor, labels: Tensor | None = None) -> Tensor:
         result  (b, 65), int64: `INK_LEVELS` + label or `ANY_DIGIT`, then levels of ink from 0 to 16
 
     Raises: ValueError for images of another shape, or not one label for each.
-    Source: chapter 12.
+    Source: chapter 18.
     """
     check_shape(
         "drawing_ids", "images", images, "b c H W", "Take those of load_digits.", c=1, H=8, W=8

@@ -1,4 +1,4 @@
-"""The seven small trained models that ship with the course (chapters 03 to 17)."""
+"""The eight small trained models that ship with the course (chapters 03 to 18)."""
 
 from typing import Any
 
@@ -27,6 +27,14 @@ SHIPPED: dict[str, dict[str, Any]] = {
         "mlp_dim": 256,
         "num_layers": 4,
         "max_length": 64,
+    },
+    "caption": {
+        "vocab_size": 34,
+        "embed_dim": 64,
+        "num_heads": 4,
+        "mlp_dim": 256,
+        "num_layers": 4,
+        "max_length": 66,
     },
     "canvas": {
         "image_size": 24,
@@ -91,7 +99,8 @@ def load_shipped(name: str) -> nn.Module:
             "digits", a `VisionTransformer` of handwritten digits, 17 tokens of 2 x 2 pixels;
             "canvas", one that finds a digit on 24 x 24 pixels, 37 tokens of 4 x 4 pixels;
             "drawing", a `LanguageModel` that writes digits as `drawing_ids`;
-            "sentence", one of the sentences of `load_grammar`;
+            "caption", one that writes pictures after their captions, as `captioned_ids`;
+            "sentence", a `LanguageModel` of the sentences of `load_grammar`;
             "rules", one of `rule_sequences`, which finds the rule in its prompt;
             "date", a `Transformer` that reads `date_ids`;
             "detection", a `DetectionTransformer` of `draw_scenes`.
@@ -100,13 +109,14 @@ def load_shipped(name: str) -> nn.Module:
         digits     images (b, 1, 8, 8) -> logits (b, 10)
         canvas     images (b, 1, 24, 24) -> logits (b, 10)
         drawing    ids (b, n), n up to 64 -> logits (b, n, 28)
+        caption    ids (b, n), n up to 66 -> logits (b, n, 34)
         sentence   ids (b, n), n up to 10 -> logits (b, n, 27)
         rules      ids (b, n), n up to 20 -> logits (b, n, 12)
         date       source (b, j), target (b, i) -> logits (b, i, 15)
         detection  images (b, 1, 32, 32) -> logits (2, b, 6, 11) and boxes (2, b, 6, 4)
 
     Raises: ValueError for another name, or a missing file of weights.
-    Source: resources/make_*.py; chapters 04, 07, 11, 12, 14 and 17.
+    Source: resources/make_*.py; chapters 04, 07, 11, 14, 17 and 18.
     """
     if name not in SHIPPED:
         raise ValueError(
