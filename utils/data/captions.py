@@ -24,7 +24,9 @@ def all_captions() -> Tensor:
     >>> caption_text(all_captions()[0])
     'a thin zero, leaning left'
 
-    Shape: result (80, 3), int64: indices into `INKS`, `NAMES` and `POSES`
+    Shape:
+        result  (80, 3), int64: indices into `INKS`, `NAMES` and `POSES`
+
     Source: chapter 18.
     """
     return torch.cartesian_prod(*(torch.arange(len(words)) for words in WORDS))
@@ -52,7 +54,9 @@ def caption_text(caption: Tensor) -> str:
     >>> caption_text(torch.tensor([1, 3, 3])), caption_text(torch.tensor([-1, 7, 0]))
     ('a dark three, low', 'a seven, leaning left')
 
-    Shape: caption (3,), integers; -1 for a word that is left out
+    Shape:
+        caption  (3,), integers; -1 for a word that is left out
+
     Raises: ValueError for a caption of another shape, or an index that is not in the lists.
     Source: chapter 18.
     """
