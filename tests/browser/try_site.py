@@ -260,7 +260,7 @@ def test_a_page_says_to_a_prediction_what_the_notebook_says(
         field.press("Enter")
         expect(said).to_have_text(capsys.readouterr().out.strip())
         page.get_by_role("button", name="Forget").click()
-        expect(said).to_be_empty()
+        expect(said).to_be_empty(timeout=LONG)
 
 
 def test_predictions_are_checked_kept_and_forgotten(site: Path, page: Page) -> None:
@@ -327,7 +327,12 @@ def test_the_first_exercise_is_checked_without_telling_the_answer(
     expect(page.locator(".sbs-chapters small")).to_have_text(done)
 
 
-def test_where_nothing_is_kept_the_page_says_so_and_works(site: Path, page: Page) -> None:
+def test_where_nothing_is_kept_the_page_says_so_and_works(
+    site: Path, context: BrowserContext
+) -> None:
+    """The theme's own scripts fail there; ours do not."""
+    page, errors = context.new_page(), []
+    page.on("pageerror", lambda error: errors.append(f"{error.message}\n{error.stack}"))
     page.add_init_script(
         "Object.defineProperty(window, 'localStorage', {get() { throw new Error('refused'); }})"
     )
@@ -338,29 +343,33 @@ def test_where_nothing_is_kept_the_page_says_so_and_works(site: Path, page: Page
     field.press("Enter")
     expect(said).to_have_text("right: (2, 3)")
     page.get_by_role("button", name="Forget").click()
-    expect(said).to_be_empty()
+    expect(said).to_be_empty(timeout=LONG)
     page.goto((site / "index.html").as_uri())
     expect(page.locator(".sbs-chapters")).to_be_visible()
+    assert not [error for error in errors if "predictions.js" in error]
 
 
 @BOTH
 def test_predictions_fit_and_can_be_read(size: dict[str, int], site: Path, page: Page) -> None:
     page.set_viewport_size(size)
-    for name in (f"{CHAPTERS[3].file}.html", f"exercises/{CHAPTERS[3].exercises.stem}.html"):
+    asking = [f"{CHAPTERS[3].file}.html", f"exercises/{CHAPTERS[3].exercises.stem}.html"]
+    for name in asking:
         open_file(page, site, name)
         for field in page.locator("form.sbs-predict input").all():
             field.fill("(2, 3)")
             field.press("Enter")
         assert page.evaluate(FAULTS) == []
     script = assets.package("axe_playwright_python") / "axe.min.js"
-    for name in (f"{CHAPTERS[3].file}.html", name, "index.html"):
+    for name in (*asking, "index.html"):
         open_file(page, site, name)
         page.evaluate(script.read_text("utf-8"))
         page.add_style_tag(content="* { transition: none !important; }")
         for mode in ("light", "dark"):
             page.evaluate("mode => { document.documentElement.dataset.theme = mode }", mode)
             ours = [[".sbs-predict"], [".sbs-kept"]]
-            found = page.evaluate("ours => axe.run({include: ours})", ours)["violations"]
+            found = page.evaluate("ours => axe.run({include: ours}, {preload: false})", ours)[
+                "violations"
+            ]
             assert found == [], f"{name}, {mode}"
 
 
