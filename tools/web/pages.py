@@ -91,7 +91,7 @@ def exercises_page(chapter: Chapter, link: Callable[[str], str | None]) -> Noteb
         if grade_id(cell) == predictions.answer_id(chapter):
             cells += predictions.first_questions(chapter)
     work = (
-        ":::{note}\nThis page is for reading. To work, open "
+        ":::{note}\nThis page checks exercise 1 only. To work, open "
         f"`notebooks/exercises/{chapter.exercises.name}` in your copy of the course: there the "
         "checks answer. [How to get it](../docs/install.md).\n:::"
     )

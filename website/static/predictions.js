@@ -111,10 +111,10 @@ function progress({ predictions, exercise }) {
 }
 
 function forget() {
-  if (keeps) Object.keys(localStorage).filter((key) => key.startsWith(PREFIX)).forEach((key) => localStorage.removeItem(key));
+  for (const key of keeps ? Object.keys(localStorage) : []) if (key.startsWith(PREFIX)) localStorage.removeItem(key);
   location.reload();
 }
-const forgetting = () => make("button", { type: "button", onclick: forget }, "Forget all that I typed, in all chapters");
+const forgetting = () => make("button", { type: "button", onclick: forget }, "Forget what I typed in all chapters");
 
 // ------------------------------------------------------------------------------------ the fields
 
