@@ -61,9 +61,8 @@ def first_questions(chapter: Chapter) -> list[Cell]:
     for name, value in first_answers(chapter).items():
         asked = f"{chapter.number}.1 {name}"
         sizes = value if isinstance(value, tuple) else (value,)
-        expected = f"{len(sizes)} {'axis' if len(sizes) == 1 else 'axes'}"
-        if isinstance(value, int):
-            expected = "one number"
+        axes = f"{len(sizes)} {'axis' if len(sizes) == 1 else 'axes'}"
+        expected = "one number" if isinstance(value, int) else axes
         digest = sha256(f"{asked} {','.join(map(str, sizes))}".encode()).hexdigest()
         places.append(
             f'<div data-ask="{asked}" data-expected="{expected}" data-hash="{digest}"></div>'

@@ -14,12 +14,10 @@ function make(tag, properties, ...children) {
   return made;
 }
 
-// ------------------------------------------------------------------------------------ shapes
-
 // "(6, 37, 768)", "6 37 768", "b=6 n=37 e=768", "(6, 3 * 96)" or "4" as sizes; null for other text.
 function read(text) {
-  const bare = text.normalize("NFKC").replace("torch.Size", "").replace(/[a-z]\w*\s*=/gi, " ").replace(/\s*\*\s*/g, "*");
-  const inside = /^\s*([([]?)(.*?),?\s*([)\]]?)\s*$/.exec(bare);
+  const plain = text.normalize("NFKC").replace("torch.Size", "").replace(/[a-z]\w*\s*=/gi, " ");
+  const inside = /^\s*([([]?)(.*?),?\s*([)\]]?)\s*$/.exec(plain.replace(/\s*\*\s*/g, "*"));
   if (!inside || (inside[1] === "") !== (inside[3] === "")) return null;
   const entries = inside[2].trim().split(/\s*[,x×、]\s*|\s+/);
   if (entries.length === 1 && entries[0] === "") return inside[1] ? [] : null;
@@ -84,23 +82,12 @@ function sha256(text) {
   return state.map((word) => (word >>> 0).toString(16).padStart(8, "0")).join("");
 }
 
-// ------------------------------------------------------------------------------------ what is kept
-
 let keeps = true;
-try {
-  localStorage.setItem(PREFIX, "");
-  localStorage.removeItem(PREFIX);
-} catch {
-  keeps = false;
-}
+try { localStorage.setItem(PREFIX, ""), localStorage.removeItem(PREFIX); } catch { keeps = false; }
 
 // Of one chapter: {predictions: {texts: {place: text}, right, of}, exercise: the same}.
 function kept(chapter) {
-  try {
-    return Object(JSON.parse(localStorage.getItem(PREFIX + chapter)));
-  } catch {
-    return {};
-  }
+  try { return Object(JSON.parse(localStorage.getItem(PREFIX + chapter))); } catch { return {}; }
 }
 
 function progress({ predictions, exercise }) {
@@ -115,8 +102,6 @@ function forget() {
   location.reload();
 }
 const forgetting = () => make("button", { type: "button", onclick: forget }, "Forget what I typed in all chapters");
-
-// ------------------------------------------------------------------------------------ the fields
 
 const places = [...document.querySelectorAll("[data-guess], [data-ask]")];
 if (places.length) {
