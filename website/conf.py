@@ -39,6 +39,7 @@ html_css_files = ["explorers.css", "course.css"]
 html_js_files = [
     ("explorers.js", {"defer": "defer"}),
     ("course.js", {"defer": "defer"}),
+    ("predictions.js", {"defer": "defer"}),
 ]
 html_theme_options = {
     "use_download_button": False,

@@ -20,8 +20,9 @@ from pypdf import PdfReader
 from attention_clinic import BUGS
 from browser.explorers import LONG, ROOT, stored, try_all
 from tools.course.registry import course
-from tools.web import assets, book
+from tools.web import assets, book, predictions
 from tools.web.make_site import build
+from utils.shapes import check_guess
 
 CHAPTERS = course().chapters
 WITH_EXPLORERS = [chapter for chapter in CHAPTERS if stored(chapter.notebook)]
@@ -241,6 +242,137 @@ def test_the_search_finds_what_diagnose_prints(
         expect(page.locator("h1").first).to_contain_text(id)
 
 
+def _field(page: Page, number: int) -> tuple[Locator, Locator]:
+    """Return a field for a prediction and what the page says below it."""
+    form = page.locator("form.sbs-predict").nth(number)
+    return form.locator("input"), form.locator("output")
+
+
+def test_a_page_says_to_a_prediction_what_the_notebook_says(
+    site: Path, page: Page, capsys: pytest.CaptureFixture[str]
+) -> None:
+    open_file(page, site, f"{CHAPTERS[3].file}.html")
+    field, said = _field(page, 3)
+    shape = (6, 8, 37, 96)
+    for guess in [shape, (6, 37, 96), (6, 37, 8, 96), (3, 16, 37, 96), (5, 8, 37, 99), (4,)]:
+        check_guess(guess, shape)
+        field.fill(str(guess))
+        field.press("Enter")
+        expect(said).to_have_text(capsys.readouterr().out.strip())
+        page.get_by_role("button", name="Forget").click()
+        expect(said).to_be_empty(timeout=LONG)
+
+
+def test_predictions_are_checked_kept_and_forgotten(site: Path, page: Page) -> None:
+    chapter = CHAPTERS[3]
+    open_file(page, site, f"{chapter.file}.html")
+    folds, note = page.locator("details[data-guess]"), page.locator("p.sbs-kept")
+    expect(note).to_have_text(re.compile("^0 of 4 predictions right. What you type is kept"))
+    right, said = _field(page, 0)
+    for bad in ("", "two by three", "(2, 3", "1e300", "2.5 3", "2,,3", "9" * 30):
+        right.fill(bad)
+        right.press("Enter")
+        expect(said).to_have_text(
+            f"a guess is a tuple of integers such as (2, 3), got {bad or 'nothing'}"
+        )
+    expect(folds.nth(0)).not_to_have_attribute("open", "")
+    right.fill("i=2 j=3")
+    right.press("Enter")
+    expect(said).to_have_text("right: (2, 3)")
+    wrong, said_too = _field(page, 2)
+    wrong.fill("(6, 37, 8, 37)")
+    page.locator("form.sbs-predict button").nth(2).click()
+    expect(said_too).to_have_text(
+        "not (6, 37, 8, 37): the shape is (6, 8, 37, 37), the same sizes in another order"
+    )
+    page.reload()
+    assert [fold.get_attribute("open") for fold in folds.all()] == ["", None, "", None]
+    expect(said).to_have_text("right: (2, 3)")
+    expect(wrong).to_have_value("(6, 37, 8, 37)")
+    assert not wrong.is_editable()
+    expect(note).to_contain_text("1 of 4 predictions right")
+    page.goto((site / "index.html").as_uri())
+    entry = page.locator(".sbs-chapters small")
+    expect(entry).to_have_text("1 of 4 predictions right")
+    expect(entry.locator("xpath=..")).to_contain_text(chapter.title)
+    page.get_by_role("button", name="Forget").click()
+    expect(entry).to_have_count(0)
+    page.goto((site / f"{chapter.file}.html").as_uri())
+    expect(note).to_contain_text("0 of 4 predictions right")
+    assert not page.locator("details[data-guess][open]").count()
+
+
+@pytest.mark.parametrize("number", range(len(CHAPTERS)))
+def test_the_first_exercise_is_checked_without_telling_the_answer(
+    number: int, site: Path, page: Page
+) -> None:
+    chapter = CHAPTERS[number]
+    answers = predictions.first_answers(chapter)
+    open_file(page, site, f"exercises/{chapter.exercises.stem}.html")
+    for place, (name, answer) in enumerate(answers.items()):
+        field, said = _field(page, place)
+        expect(page.get_by_label(name)).to_have_count(1)
+        expected = "one number" if isinstance(answer, int) else f"{len(answer)} ax[ei]s"
+        for typed, got in [("1 1 1 1 1 1 1", ""), ("none", ", got none")]:
+            field.fill(typed)
+            field.press("Enter")
+            expect(said).to_have_text(re.compile(f"^not yet: expected {expected}{got}$"))
+        field.fill(str(answer))
+        field.press("Enter")
+        expect(said).to_have_text("right")
+    page.reload()
+    done = f"{len(answers)} of {len(answers)} right in exercise 1"
+    expect(page.locator("p.sbs-kept")).to_contain_text(done)
+    page.goto((site / "index.html").as_uri())
+    expect(page.locator(".sbs-chapters small")).to_have_text(done)
+
+
+def test_where_nothing_is_kept_the_page_says_so_and_works(
+    site: Path, context: BrowserContext
+) -> None:
+    """The theme's own scripts fail there; ours do not."""
+    page, errors = context.new_page(), []
+    page.on("pageerror", lambda error: errors.append(f"{error.message}\n{error.stack}"))
+    page.add_init_script(
+        "Object.defineProperty(window, 'localStorage', {get() { throw new Error('refused'); }})"
+    )
+    open_file(page, site, f"{CHAPTERS[3].file}.html")
+    expect(page.locator("p.sbs-kept")).to_contain_text("This browser keeps nothing for this page")
+    field, said = _field(page, 0)
+    field.fill("2 3")
+    field.press("Enter")
+    expect(said).to_have_text("right: (2, 3)")
+    page.get_by_role("button", name="Forget").click()
+    expect(said).to_be_empty(timeout=LONG)
+    page.goto((site / "index.html").as_uri())
+    expect(page.locator(".sbs-chapters")).to_be_visible()
+    assert not [error for error in errors if "predictions.js" in error]
+
+
+@BOTH
+def test_predictions_fit_and_can_be_read(size: dict[str, int], site: Path, page: Page) -> None:
+    page.set_viewport_size(size)
+    asking = [f"{CHAPTERS[3].file}.html", f"exercises/{CHAPTERS[3].exercises.stem}.html"]
+    for name in asking:
+        open_file(page, site, name)
+        for field in page.locator("form.sbs-predict input").all():
+            field.fill("(2, 3)")
+            field.press("Enter")
+        assert page.evaluate(FAULTS) == []
+    script = assets.package("axe_playwright_python") / "axe.min.js"
+    for name in (*asking, "index.html"):
+        open_file(page, site, name)
+        page.evaluate(script.read_text("utf-8"))
+        page.add_style_tag(content="* { transition: none !important; }")
+        for mode in ("light", "dark"):
+            page.evaluate("mode => { document.documentElement.dataset.theme = mode }", mode)
+            ours = [[".sbs-predict"], [".sbs-kept"]]
+            found = page.evaluate("ours => axe.run({include: ours}, {preload: false})", ours)[
+                "violations"
+            ]
+            assert found == [], f"{name}, {mode}"
+
+
 def test_every_bug_has_a_page(site: Path) -> None:
     found = {path.stem for path in (site / "clinic").glob("*.html")}
     assert found == {*BUGS, "index", "tool", "variants"}
@@ -338,6 +470,8 @@ def test_the_chapters_read_well_without_scripts(site: Path, browser: Browser) ->
             for explorer in stored(chapter.notebook):
                 words = page.locator(f"#{explorer.id}").inner_text()
                 assert (" = " if explorer.kind == "product" else "still picture") in words
+            assert page.locator("details[data-guess]").count()
+            assert not page.locator(".sbs-predict, .sbs-kept").count()
         page.close()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,8 @@ from attention_clinic import BUGS, VARIANTS
 from tools.course import outputs, release
 from tools.course.registry import ROOT, Course, course
 from tools.course.solution_leaks import leaks, solutions
-from tools.web import book, catalogue, indexes, links, make_site, pages, sources
+from tools.course.source_notebooks import BEGIN, END
+from tools.web import book, catalogue, indexes, links, make_site, pages, predictions, sources
 
 
 @pytest.fixture(scope="module")
@@ -114,6 +116,38 @@ def test_an_answer_opens_without_a_word_of_running(made: sources.Pages) -> None:
     assert not [page for page in pages if "run again, or click" in page]
 
 
+def test_each_folded_shape_is_a_prediction_with_a_name(made: sources.Pages) -> None:
+    for chapter in course().chapters:
+        stored = json.loads(chapter.notebook.read_text("utf-8"))["cells"]
+        asked = [c for c in stored if re.search(r"^guess = \.\.\.", "".join(c["source"]), re.M)]
+        found = re.findall(r'<details data-guess="([^"]+)">', html(made, f"{chapter.file}.ipynb"))
+        assert found == [f"{chapter.number} {cell['id']}" for cell in asked] != []
+
+
+def test_the_first_exercise_asks_for_shapes_and_does_not_tell_them(made: sources.Pages) -> None:
+    for chapter in course().chapters:
+        answers = predictions.first_answers(chapter)
+        texts = ["".join(c["source"]) for c in cells(made, f"exercises/{chapter.exercises.name}")]
+        (ask,) = (text for text in texts if "data-ask" in text)
+        assert texts[texts.index(ask) - 1].startswith(f"{next(iter(answers))} = ...")
+        assert re.findall(r'data-ask="\S+ (\w+)"', ask) == [*answers]
+        told = re.sub(r'data-(ask|hash)="[^"]+"', "", ask)
+        assert not [value for value in answers.values() if str(value) in told]
+
+
+def test_a_first_exercise_without_shapes_has_no_fields(tmp_path: Path) -> None:
+    chapter = replace(course()["03"], root=tmp_path)
+    chapter.source_notebook.parent.mkdir(parents=True)
+    for body, names in [("a = (3, 4 * 5)\nb = 7", ["a", "b"]), ("a = print(1)", [])]:
+        cell = {
+            "metadata": {"nbgrader": {"grade_id": "answer-03-1"}},
+            "source": f"a = ...\n{BEGIN}\n{body}\n{END}\n",
+        }
+        chapter.source_notebook.write_text(json.dumps({"cells": [cell]}))
+        assert [*predictions.first_answers(chapter)] == names
+        assert len(predictions.first_questions(chapter)) == bool(names)
+
+
 def test_the_indexes_lead_to_their_places(made: sources.Pages, tmp_path: Path) -> None:
     anchors = {
         anchor
@@ -174,7 +208,7 @@ def test_pages_that_are_not_made_any_more_go(tmp_path: Path) -> None:
 
 
 def test_the_site_asks_for_the_files_that_it_has(made: sources.Pages) -> None:
-    for name in ("explorers.js", "course.js", "explorers.css", "course.css"):
+    for name in ("explorers.js", "course.js", "predictions.js", "explorers.css", "course.css"):
         assert f"static/{name}" in made
         assert f'"{name}"' in (ROOT / "website" / "conf.py").read_text("utf-8")
 

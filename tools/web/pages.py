@@ -10,9 +10,11 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from tools.course import outputs
+from tools.course.cards import grade_id
 from tools.course.notebook import Cell, Notebook, source
 from tools.course.registry import Chapter
 from tools.course.templates import rendered
+from tools.web import predictions
 from utils.draw.explorer import UNSEEN
 
 HEADING = re.compile(r"^(##+) (.+)$", re.MULTILINE)
@@ -64,8 +66,8 @@ def chapter_page(chapter: Chapter, figures: Figures, link: Callable[[str], str |
             text, count = _anchored(linked(source(cell), "notebooks", link), chapter.number, count)
             cells.append({**cell, "source": text})
         else:
-            place = f"{chapter.number}-{len(cells)}"
-            shown = [_output(one, place, figures) for one in cell["outputs"]]
+            place, name = f"{chapter.number}-{len(cells)}", f"{chapter.number} {cell['id']}"
+            shown = [_output(one, place, name, figures) for one in cell["outputs"]]
             cells.append({**cell, "outputs": shown})
     folder = f"```{{toctree}}\n:hidden:\n\nexercises/{chapter.exercises.stem}\n```\n"
     cells.append({"cell_type": "markdown", "id": "exercises", "metadata": {}, "source": folder})
@@ -86,8 +88,10 @@ def exercises_page(chapter: Chapter, link: Callable[[str], str | None]) -> Noteb
             text = SOLUTION.sub("\n", source(cell))
             cell = {**cell, "source": linked(text, "notebooks/exercises", link)}
         cells.append(cell)
+        if grade_id(cell) == predictions.answer_id(chapter):
+            cells += predictions.first_questions(chapter)
     work = (
-        ":::{note}\nThis page is for reading. To work, open "
+        ":::{note}\nThis page checks exercise 1 only. To work, open "
         f"`notebooks/exercises/{chapter.exercises.name}` in your copy of the course: there the "
         "checks answer. [How to get it](../docs/install.md).\n:::"
     )
@@ -145,7 +149,7 @@ def _normal(path: str) -> str:
     return "/".join(found)
 
 
-def _output(output: Cell, place: str, figures: Figures) -> Cell:
+def _output(output: Cell, place: str, name: str, figures: Figures) -> Cell:
     """Return a stored output for the site: only its HTML, if it has some."""
     data = output.get("data", {})
     if "text/html" not in data:
@@ -153,7 +157,7 @@ def _output(output: Cell, place: str, figures: Figures) -> Cell:
     text = "".join(data["text/html"])
     text = STYLE_OR_SCRIPT.sub("", text).replace(UNSEEN, WITHOUT_SCRIPTS)
     text = outputs.PICTURE.sub(lambda found: _picture(outputs.picture(found), place, figures), text)
-    text = ASKED.sub(TO_OPEN, text)
+    text = ASKED.sub(TO_OPEN, predictions.marked(text, name))
     if "<table" in text and "sbs-explorer" not in text:
         text = f'<div class="sbs-wide">{text}</div>'
     return {**output, "data": {"text/html": text}}
