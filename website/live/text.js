@@ -1,0 +1,3 @@
+// The sections "Translate a date" and "Continue a sentence".
+
+export function startText() {}
