@@ -14,11 +14,20 @@ const HEAT = levels("440154 472d7b 3b528b 2c728e 21918c 28ae80 5ec962 addc30 fde
 const SIGNED = levels("00224e 1d3a6e 414d6b 5f616e 7d7c78 9b9476 bcad6c ddc95c fee838");
 
 // value from low to high -> [red, green, blue]; what is no finite number is light grey
-function color(value, low, high) {
+export function color(value, low, high) {
   if (!Number.isFinite(value)) return [217, 217, 217];
   const steps = low < 0 ? SIGNED : HEAT, at = Math.max(0, Math.min((value - low) / (high - low) * 8, 7.999));
   const i = Math.floor(at);
   return steps[i].map((from, channel) => from + (steps[i + 1][channel] - from) * (at - i));
+}
+
+// Black or white, whichever is easier to read on a colour: at least 4.5 to 1.
+export function inkOn(rgb) {
+  const [red, green, blue] = rgb.map((level) => {
+    const part = level / 255;
+    return part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4;
+  });
+  return 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.179 ? "#000" : "#fff";
 }
 
 // The scale of a tensor: from 0 if no number is negative, else with 0 in the middle.

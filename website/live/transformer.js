@@ -44,5 +44,9 @@ export function embed(ids, w, factor = 1) {
   return tensor(tokens.shape, tokens.data.map((value, at) => value * factor + positions[at]));
 }
 
-export const countOf = (parameters, prefix) =>
-  new Set(Object.keys(parameters).filter((name) => name.startsWith(prefix)).map((name) => name.slice(prefix.length).split(".")[0])).size;
+// How many blocks there are whose parameters' names begin with a prefix and a number.
+export function countOf(parameters, prefix) {
+  let count = 0;
+  while (Object.keys(parameters).some((name) => name.startsWith(`${prefix}${count}.`))) count++;
+  return count;
+}
