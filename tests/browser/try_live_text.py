@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import json
 from datetime import date, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
 from torch import Tensor
 
 from browser.try_live import needs_node, node
+from tools.course.registry import course
+from tools.web import assets
+from tools.web.make_live import live_page
 from utils.attention import record_attention
 from utils.data import date_forms, date_vocabularies, load_grammar, load_shipped, resource
 from utils.data.dates import date_ids, write_date
-from utils.generation import beam_search, next_probabilities
+from utils.generation import beam_search, generate, next_probabilities
 from utils.text import BEGIN, END
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from playwright.sync_api import Browser, Page
 
 WIDTHS = [1, 4]
 CHOICES: list[dict[str, Any]] = [
@@ -156,3 +164,153 @@ def test_dates_are_read_or_refused_with_a_sentence(traced: dict[str, Any]) -> No
         assert mine.startswith(words), text
         if words[0].isdigit():
             assert mine == words
+
+
+# ---- the page
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Return the address of the page; without esbuild the tests are skipped."""
+    try:
+        page = live_page(course())
+    except ValueError as error:
+        if "needs esbuild" not in str(error):
+            raise
+        pytest.skip(str(error))
+    file = tmp_path_factory.mktemp("live") / "live.html"
+    file.write_text(page, encoding="utf-8")
+    return file.as_uri()
+
+
+@pytest.fixture(params=[("light", 1280), ("dark", 390)], ids=["light", "dark and narrow"])
+def live(browser: Browser, address: str, request: pytest.FixtureRequest) -> Iterator[Page]:
+    """Open the page; any error of its script fails the test."""
+    scheme, width = request.param
+    size = {"width": width, "height": 900}
+    with browser.new_context(viewport=size, color_scheme=scheme) as context:
+        page, errors = context.new_page(), []
+        page.on("pageerror", lambda error: errors.append(f"{error.message}\n{error.stack}"))
+        page.goto(address)
+        page.wait_for_selector("html[data-ready]")
+        yield page
+        assert not errors, "\n".join(errors)
+
+
+def said(page: Page, where: str, words: str) -> None:
+    """Check that a line of the page comes to hold some words."""
+    page.locator(where, has_text=words).wait_for(timeout=10_000)
+
+
+def map_of(page: Page) -> tuple[list[str], list[list[int]]]:
+    """Return the written characters and, for each, its weights in percent."""
+    top = page.locator("#date-weights thead th").all_text_contents()[1:]
+    cells = page.locator("#date-weights tbody td").all_text_contents()
+    return top, [[int(cell or 0) for cell in cells[at :: len(top)]] for at in range(len(top))]
+
+
+def test_a_date_is_translated_as_it_is_typed(live: Page) -> None:
+    said(live, "#date-said", "The model writes 1998-01-02. Correct.")
+    live.select_option("#language", "fr")
+    said(live, "#date-said", "The model writes 1998-01-02. Correct.")
+    live.fill("#date", "  31 décembre 1999")
+    said(live, "#date-said", "The model writes 1999-12-31. Correct.")
+    live.fill("#date", "31 de\u0301cembre 1999")  # the accent as a character of its own
+    said(live, "#date-said", "The model writes 1999-12-31. Correct.")
+    rows = live.locator("#date-found tr")
+    assert rows.locator("th").all_text_contents() == ["greedy", *(f"beam {n}" for n in range(1, 5))]
+    top, columns = map_of(live)
+    assert "".join(top) == "1999-12-31end"
+    # each cell is rounded, and below half a percent it is empty
+    assert all(abs(sum(column) - 100) <= len(column) / 2 for column in columns)
+    live.select_option("#part", "0 2")
+    assert map_of(live)[1] != columns
+    other = rows.nth(2).locator("button")
+    other.focus()
+    live.keyboard.press("Enter")
+    assert other.get_attribute("aria-pressed") == "true"
+    assert "".join(map_of(live)[0]) == f"{other.text_content()}end" != "1999-12-31end"
+    live.select_option("#beam-width", "2")
+    live.wait_for_function("document.querySelectorAll('#date-found tr').length === 3")
+    live.click("#another-day")
+    live.locator("#date-examples button").first.click()
+    assert live.input_value("#date") == live.locator("#date-examples button").first.text_content()
+
+
+def test_a_date_that_is_none_gets_a_sentence(live: Page) -> None:
+    for text, problem in {
+        "": "There must be a date, got an empty field.",
+        "Jan\U0001f600 2": "got “\U0001f600”. Remove it.",
+        "9" * 40: "at most 39 characters, the number of positions without the language, got 40.",
+    }.items():
+        live.fill("#date", text)
+        said(live, "#date-problem", problem)
+        assert not live.locator("#date-result").is_visible()
+    for text, problem in {
+        "February 31, 1998": "No answer is correct. The day must be 1 to 28 in February 1998",
+        "13/13/98": "No answer is correct. The month must be 1 to 12, got 13.",
+        "some day": "No answer is correct. The text must be a date as English writes it",
+        "9" * 39: "No answer is correct.",
+    }.items():
+        live.fill("#date", text)
+        said(live, "#date-said", problem)
+        assert live.locator("#date-problem").text_content() == ""
+        assert live.locator("#date-result").is_visible()
+
+
+def test_a_sentence_is_continued(live: Page) -> None:
+    def column(at: int) -> list[float]:
+        cells = live.locator(f"#next-words td:nth-child({at})").all_text_contents()
+        return [0.0 if cell.startswith("<") else float(cell.split()[0]) for cell in cells]
+
+    live.fill("#beginning", "The small")
+    said(live, "#words-said", "After “the small”")
+    assert all(abs(sum(column(at)) - 100) < 1 for at in (2, 3, 4))
+    assert column(2) == column(3) == sorted(column(2)[:-1], reverse=True) + column(2)[-1:]
+    live.locator("#top-k").fill("1")
+    live.wait_for_function(
+        "document.querySelector('#next-words td:nth-child(3)').textContent === '100.0 %'"
+    )
+    live.locator("#next-words button", has_text="mouse").click()
+    said(live, "#words-said", "After “the small mouse”")
+    live.click("#last-word")
+    said(live, "#words-said", "After “the small”, ")
+    live.fill("#beginning", "cheese cheese")
+    said(live, "#words-said", "No sentence of the language begins like this")
+    live.click("#no-words")
+    said(live, "#words-said", "After “the begin token”")
+    live.locator("#temperature").fill("0")
+    live.click("#generate")
+    greedy = generate(
+        load_shipped("sentence"), torch.tensor([[BEGIN]]), 9, temperature=0, end_id=END
+    )
+    expected = " ".join(load_grammar().vocabulary.decode(greedy[0]))
+    newest = live.locator("#generated li").first.text_content() or ""
+    assert newest.startswith(f"{expected} · one sentence in ")
+
+
+def test_words_that_the_model_cannot_read_get_a_sentence(live: Page) -> None:
+    for text, problem in {
+        "the elephant": "Every word must be one of the 23 that the model knows, got “elephant”.",
+        "<end>": "got “<end>”",
+        "the " * 10: "A beginning must have at most 9 words, got 10. Remove some.",
+    }.items():
+        live.fill("#beginning", text)
+        said(live, "#words-problem", problem)
+        assert live.locator("#generate").is_disabled()
+    live.fill("#beginning", "the " * 9)  # as many as there are positions
+    said(live, "#words-said", "After “the the the")
+    live.click("#generate")
+    assert live.locator("#generated li").count() == 1
+
+
+def test_text_is_accessible_and_narrow(live: Page) -> None:
+    script = assets.package("axe_playwright_python") / "axe.min.js"
+    live.evaluate(script.read_text("utf-8"))
+    live.click("#generate")
+    live.locator("#generated li").wait_for()
+    for section in ("#dates", "#words"):
+        found = live.evaluate("where => axe.run(where, {resultTypes: ['violations']})", section)
+        assert not [(one["id"], one["nodes"][0]["html"]) for one in found["violations"]]
+        sizes = live.locator(section).evaluate("one => [one.scrollWidth, one.clientWidth]")
+        assert sizes[0] <= sizes[1]
