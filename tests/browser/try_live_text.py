@@ -62,8 +62,8 @@ def some_dates() -> list[tuple[date, str, str]]:
     return [(first + timedelta(days=n), *ways[at % len(ways)]) for at, n in enumerate(days)]
 
 
-def some_beginnings() -> list[list[int]]:
-    """Return 50 beginnings of sentences, of 1 to 8 ids; the last is of no sentence."""
+def some_prompts() -> list[list[int]]:
+    """Return 50 prompts, of 1 to 8 ids; the last is of no sentence."""
     sampled = load_grammar().sample(49, torch.Generator().manual_seed(0)).tolist()
     cut = [[id for id in row if id > END] for row in sampled]
     return [[BEGIN, *ids[: at % len(ids)]] for at, ids in enumerate(cut)] + [[BEGIN, 6, 6]]
@@ -89,7 +89,7 @@ def traced() -> dict[str, Any]:
             }
             for day, language, form in some_dates()
         ],
-        "beginnings": some_beginnings(),
+        "prompts": some_prompts(),
         "choices": [{CAMEL[key]: value for key, value in one.items()} for one in CHOICES],
         "grammar": {
             "words": grammar.vocabulary.symbols,
@@ -150,7 +150,7 @@ def test_greedy_and_beam_equal_pytorch(traced: dict[str, Any]) -> None:
 @torch.no_grad()
 def test_language_model_equals_pytorch(traced: dict[str, Any]) -> None:
     model, grammar = load_shipped("sentence").double(), load_grammar()
-    for ids, mine in zip(some_beginnings(), traced["beginnings"], strict=True):
+    for ids, mine in zip(some_prompts(), traced["prompts"], strict=True):
         logits = model(torch.tensor([ids]))[0]
         close(mine["logits"], logits)
         for choice, ours in zip(CHOICES, mine["chosen"], strict=True):
@@ -210,13 +210,13 @@ def map_of(page: Page) -> tuple[list[str], list[list[int]]]:
 
 
 def test_a_date_is_translated_as_it_is_typed(live: Page) -> None:
-    said(live, "#date-said", "The model writes 1998-01-02. Correct.")
+    said(live, "#date-said", "The answer is 1998-01-02. Correct.")
     live.select_option("#language", "fr")
-    said(live, "#date-said", "The model writes 1998-01-02. Correct.")
+    said(live, "#date-said", "The answer is 1998-01-02. Correct.")
     live.fill("#date", "  31 décembre 1999")
-    said(live, "#date-said", "The model writes 1999-12-31. Correct.")
+    said(live, "#date-said", "The answer is 1999-12-31. Correct.")
     live.fill("#date", "31 de\u0301cembre 1999")  # the accent as a character of its own
-    said(live, "#date-said", "The model writes 1999-12-31. Correct.")
+    said(live, "#date-said", "The answer is 1999-12-31. Correct.")
     rows = live.locator("#date-found tr")
     assert rows.locator("th").all_text_contents() == ["greedy", *(f"beam {n}" for n in range(1, 5))]
     top, columns = map_of(live)
@@ -263,7 +263,7 @@ def test_a_sentence_is_continued(live: Page) -> None:
         cells = live.locator(f"#next-words td:nth-child({at})").all_text_contents()
         return [0.0 if cell.startswith("<") else float(cell.split()[0]) for cell in cells]
 
-    live.fill("#beginning", "The small")
+    live.fill("#prompt", "The small")
     said(live, "#words-said", "After “the small”")
     assert all(abs(sum(column(at)) - 100) < 1 for at in (2, 3, 4))
     assert column(2) == column(3) == sorted(column(2)[:-1], reverse=True) + column(2)[-1:]
@@ -275,7 +275,7 @@ def test_a_sentence_is_continued(live: Page) -> None:
     said(live, "#words-said", "After “the small mouse”")
     live.click("#last-word")
     said(live, "#words-said", "After “the small”, ")
-    live.fill("#beginning", "cheese cheese")
+    live.fill("#prompt", "cheese cheese")
     said(live, "#words-said", "No sentence of the language begins like this")
     live.click("#no-words")
     said(live, "#words-said", "After “the begin token”")
@@ -293,12 +293,12 @@ def test_words_that_the_model_cannot_read_get_a_sentence(live: Page) -> None:
     for text, problem in {
         "the elephant": "Every word must be one of the 23 that the model knows, got “elephant”.",
         "<end>": "got “<end>”",
-        "the " * 10: "A beginning must have at most 9 words, got 10. Remove some.",
+        "the " * 10: "A prompt must have at most 9 words, got 10. Remove some.",
     }.items():
-        live.fill("#beginning", text)
+        live.fill("#prompt", text)
         said(live, "#words-problem", problem)
         assert live.locator("#generate").is_disabled()
-    live.fill("#beginning", "the " * 9)  # as many as there are positions
+    live.fill("#prompt", "the " * 9)  # as many as there are positions
     said(live, "#words-said", "After “the the the")
     live.click("#generate")
     assert live.locator("#generated li").count() == 1

@@ -35,14 +35,14 @@ export function nextProbabilities(logits, { temperature = 1, topK = null, topP =
   const total = raw.reduce((sum, value) => sum + value, 0);
   let before = 0, left = 0;
   kept.forEach((id, rank) => { // as many as reach p together, the most probable first
-    const share = raw[rank] / total;
+    const value = raw[rank] / total;
     if (topP === null || topP >= 1 || before < topP) {
-      result[id] = share;
-      left += share;
+      result[id] = value;
+      left += value;
     }
-    before += share;
+    before += value;
   });
-  return result.map((share) => share / left);
+  return result.map((value) => value / left);
 }
 
 // P(next word | the words so far) of the language itself: sentences [s][n] that begin like this, with
@@ -56,5 +56,5 @@ export function trueProbabilities({ words, ids: sentences, probabilities }, ids)
     result[next] += probabilities[at];
     total += probabilities[at];
   });
-  return total ? result.map((share) => share / total) : result;
+  return total ? result.map((value) => value / total) : result;
 }

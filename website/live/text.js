@@ -15,7 +15,7 @@ export function startText(data) {
 }
 
 const get = (id) => document.querySelector(id);
-const percent = (share) => share && share < 0.001 ? "< 0.1 %" : `${(100 * share).toFixed(1)} %`;
+const percent = (value) => value && value < 0.001 ? "< 0.1 %" : `${(100 * value).toFixed(1)} %`;
 
 // Call a function at most once for each picture of the screen.
 function onceAFrame(update) {
@@ -81,8 +81,8 @@ function startDates({ date: parameters, dates: { source, target, forms } }) {
     state.found = { greedy: translate(parameters, ids, 1), beam: translate(parameters, ids, width) };
     Object.assign(state, { way: "greedy", rank: 0 });
     const answer = spell(state.found.greedy[0].ids), { day, note, problem: none } = readDate(text, forms[language.value]);
-    said.textContent = `The model writes ${answer}. ` + (none ? `No answer is correct. ${none}`
-      : `${answer === iso(day) ? "Correct." : `The correct answer is ${iso(day)}.`} ${note}`);
+    said.textContent = `The answer is ${answer || "empty"}. ` + (none ? `No answer is correct. ${none}`
+      : `${answer === iso(day) ? "Correct." : `Correct is ${iso(day)}.`} ${note}`);
     drawAnswers();
     drawMap();
   }
@@ -105,7 +105,7 @@ function startDates({ date: parameters, dates: { source, target, forms } }) {
     }
   }
 
-  function drawMap() { // one column for each written character, one row for each of the source
+  function drawMap() { // one column for each character of the answer, one row for each of the source
     const { ids, weights } = state.found[state.way][state.rank];
     if (!part.options.length) offerParts(weights);
     const [block, head] = part.value.split(" "), [h, i, j] = weights[block].shape;
@@ -114,7 +114,7 @@ function startDates({ date: parameters, dates: { source, target, forms } }) {
     get("#date-shape").textContent = `Cross-attention weights (b=1, h=${h}, i=${i}, j=${j})`;
     map.replaceChildren();
     const top = make(make(map, "thead"), "tr"), body = make(map, "tbody");
-    make(top, "th", { scope: "col" }, "reads ↓ writes →");
+    make(top, "th", { scope: "col" }, "source ↓ answer →");
     for (const id of ids.slice(1)) make(top, "th", { scope: "col" }, id === END ? "end" : target[id]);
     state.characters.forEach((character, column) => {
       const row = make(body, "tr");
@@ -141,7 +141,7 @@ function startDates({ date: parameters, dates: { source, target, forms } }) {
 function startWords({ sentence: parameters, grammar }) {
   const { words } = grammar, longest = parameters["embedding.positions"].shape.at(-2);
   const [field, problem, said, table, list] =
-    ["#beginning", "#words-problem", "#words-said", "#next-words", "#generated"].map(get);
+    ["#prompt", "#words-problem", "#words-said", "#next-words", "#generated"].map(get);
   const sliders = { temperature: get("#temperature"), topK: get("#top-k"), topP: get("#top-p") };
   const refresh = onceAFrame(update);
   let ids = [BEGIN];
@@ -187,7 +187,7 @@ function startWords({ sentence: parameters, grammar }) {
     const list = typed(), found = list.map((word) => words.indexOf(word, SPECIAL)), unknown = found.indexOf(-1);
     const wrong = unknown !== -1 ? `Every word must be one of the ${words.length - SPECIAL} that the model knows, got `
       + `“${list[unknown]}”. Type some of: ${words.slice(SPECIAL).join(", ")}.`
-      : found.length >= longest ? `A beginning must have at most ${longest - 1} words, got ${found.length}. Remove some.` : "";
+      : found.length >= longest ? `A prompt must have at most ${longest - 1} words, got ${found.length}. Remove some.` : "";
     problem.textContent = wrong;
     field.setAttribute("aria-invalid", Boolean(wrong));
     get("#words-result").hidden = get("#generate").disabled = Boolean(wrong);
@@ -214,14 +214,14 @@ function startWords({ sentence: parameters, grammar }) {
   }
   const nameOf = (id) => id === END ? "end of the sentence" : words[id];
 
-  function addRow(id, shares, known) {
+  function addRow(id, values, known) {
     const row = make(table, "tr"), name = make(row, "th", { scope: "row" });
     if (id >= SPECIAL) {
       make(name, "button", { type: "button" }, words[id]).addEventListener("click", () => write([...typed(), words[id]]));
     } else name.textContent = id === null ? "all others" : nameOf(id);
-    shares.forEach((share, column) => {
+    values.forEach((value, column) => {
       if (column === 2 && !known) make(row, "td", {}, "none");
-      else make(row, "td", { class: "bar", style: `--share: ${share}` }, percent(share));
+      else make(row, "td", { class: "probability", style: `--fraction: ${value}` }, percent(value));
     });
   }
   write(["the"]);

@@ -21,7 +21,7 @@ const dates = given.dates.map(({ day, language, form, target }) => {
     found: given.widths.map((width) => translate(date, ids, width).map(({ ids, score, weights: [w] }) => ({ ids, score, w: flat(w) }))),
   };
 });
-const beginnings = given.beginnings.map((ids) => ({
+const prompts = given.prompts.map((ids) => ({
   logits: flat(logitsOf(sentence, ids)),
   chosen: given.choices.map((choice) => nextProbabilities(nextLogits(sentence, ids), choice)),
   truth: trueProbabilities(given.grammar, ids),
@@ -30,4 +30,4 @@ const read = given.texts.map(([text, language]) => {
   const { day, note, problem } = readDate(text, given.forms[language]);
   return problem ?? `${iso(day)} ${note}`.trim();
 });
-console.log(JSON.stringify({ dates, beginnings, read }));
+console.log(JSON.stringify({ dates, prompts, read }));
