@@ -94,7 +94,7 @@ function startDates({ date: parameters, dates: { source, target, forms } }) {
         const row = make(table, "tr"), chosen = state.way === way && state.rank === rank;
         make(row, "th", { scope: "row" }, way === "greedy" ? "greedy" : `beam ${rank + 1}`);
         const button = make(make(row, "td"), "button", { type: "button", "aria-pressed": chosen }, spell(ids) || "nothing");
-        make(row, "td", {}, score.toFixed(3));
+        make(row, "td", {}, score.toFixed(2));
         make(row, "td", {}, percent(Math.exp(score)));
         button.addEventListener("click", () => {
           Object.assign(state, { way, rank });
