@@ -49,6 +49,7 @@ READ = {
     ("13/2/98", "en"): "The month must be 1 to 12, got 13.",
     ("January 0, 1998", "en"): "The day must be 1 to 31",
     ("January 2, 1998", "fr"): "The text must be a date as French writes it",
+    ("January 2, 0998", "en"): "The text must be a date as English writes it",
     ("yesterday", "en"): "The text must be a date as English writes it, got “yesterday”.",
     ("02x01y1998", "de"): "The text must be a date as German writes it",  # periods are no wildcards
 }
@@ -233,8 +234,22 @@ def test_a_date_is_translated_as_it_is_typed(live: Page) -> None:
     live.select_option("#beam-width", "2")
     live.wait_for_function("document.querySelectorAll('#date-found tr').length === 3")
     live.click("#another-day")
-    live.locator("#date-examples button").first.click()
-    assert live.input_value("#date") == live.locator("#date-examples button").first.text_content()
+    offered = live.locator("#date-examples button")
+    offered.filter(has_text=live.input_value("#date")).first.wait_for()
+    offered.first.click()
+    assert live.input_value("#date") == offered.first.text_content()
+
+
+def test_a_date_can_mean_two_days(live: Page) -> None:
+    live.fill("#date", "2/1/98")
+    said(live, "#date-said", "The answer is 1998-02-01. Correct.")
+    live.select_option("#language", "es")
+    said(live, "#date-said", "The answer is 1998-01-02. Correct.")
+    assert live.input_value("#date") == "2/1/98"
+    assert "2 de enero de 1998" in live.locator("#date-examples button").all_text_contents()
+    live.select_option("#language", "ko")  # it is no Korean date: the day stays
+    said(live, "#date-said", "The answer is 1998-01-02. Correct.")
+    assert live.input_value("#date") == "1998년 1월 2일"
 
 
 def test_a_date_that_is_none_gets_a_sentence(live: Page) -> None:

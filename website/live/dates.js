@@ -25,7 +25,8 @@ const oneOf = (name, words) => `(?<${name}>${words.map(escaped).join("|")})`;
 // A form as a regular expression with one named group for each field.
 function pattern(template, table) {
   const fields = {
-    "year": "(?<year>\\d{4})", "year_2": "(?<year_2>\\d\\d)", "month": "(?<month>\\d\\d?)", "day": "(?<day>\\d\\d?)",
+    "year": "(?<year>[1-9]\\d{3})", "year_2": "(?<year_2>\\d\\d)",
+    "month": "(?<month>\\d\\d?)", "day": "(?<day>\\d\\d?)",
     "month_name": oneOf("name", table.months), "month_short": oneOf("short", table.short_months),
     "weekday": oneOf("weekday", table.weekdays),
   };
@@ -41,7 +42,8 @@ export function readDate(text, table) {
   const found = forms.map((template) => pattern(template, table).exec(text)?.groups).find(Boolean);
   if (!found) {
     const example = writeDate([1998, 1, 2], table, "long");
-    return { problem: `The text must be a date as ${table.name} writes it, got “${text}”. Write it like “${example}”.` };
+    return { problem: `The text must be a date as ${table.name} writes it, got “${text}”. `
+      + `Write it like “${example}”.` };
   }
   const short = Number(found.year_2), year = Number(found.year ?? (short < FIRST % 100 ? 2000 : 1900) + short);
   const place = found.name ? table.months.indexOf(found.name) : table.short_months.indexOf(found.short);
@@ -60,7 +62,7 @@ export function readDate(text, table) {
 // Characters of a text and its language as ids, or a sentence about what the model cannot read.
 export function sourceIds(text, language, symbols, longest) {
   const characters = Array.from(text), ids = [`<${language}>`, ...characters].map((one) => symbols.indexOf(one));
-  if (!characters.length) return { problem: "There must be a date, got an empty field. Type one, or press an example." };
+  if (!characters.length) return { problem: "There must be a date, got an empty field. Type one or press an example." };
   const unknown = ids.indexOf(-1);
   if (unknown !== -1) return { problem: `Every character must be one that the model has read in training, got `
     + `“${characters[unknown - 1]}”. Remove it.` };

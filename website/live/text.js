@@ -15,6 +15,7 @@ export function startText(data) {
 }
 
 const get = (id) => document.querySelector(id);
+const textOf = (field) => field.value.normalize("NFKC").trim();
 const percent = (value) => value && value < 0.001 ? "< 0.1 %" : `${(100 * value).toFixed(1)} %`;
 
 // Call a function at most once for each picture of the screen.
@@ -33,33 +34,34 @@ function onceAFrame(update) {
 // ---- a date
 
 function startDates({ date: parameters, dates: { source, target, forms } }) {
-  const [language, field, problem, said, map, examples, part, table] =
-    ["#language", "#date", "#date-problem", "#date-said", "#date-weights", "#date-examples", "#part", "#date-found"].map(get);
+  const [field, problem, said, map, examples, table] =
+    ["#date", "#date-problem", "#date-said", "#date-weights", "#date-examples", "#date-found"].map(get);
+  const language = get("#language"), part = get("#part");
   const longest = parameters["source_embedding.positions"].shape.at(-2);
-  const state = { day: FIRST_DAY, text: null, found: {}, way: "greedy", rank: 0 };
+  const state = { day: FIRST_DAY, found: {}, way: "greedy", rank: 0 };
   const refresh = onceAFrame(update);
   const spell = (ids) => ids.filter((id) => id >= SPECIAL).map((id) => target[id]).join("");
 
   for (const [id, { name }] of Object.entries(forms)) language.append(new Option(name, id));
-  language.addEventListener("change", () => {
+  language.addEventListener("change", () => { // 2/1/98 is a date of both English and Spanish
     offer();
-    type(writeDate(state.day, forms[language.value], "long"));
+    if (readDate(textOf(field), forms[language.value]).day) refresh();
+    else type(writeDate(state.day, forms[language.value], "long"));
   });
   field.addEventListener("input", refresh);
   get("#beam-width").addEventListener("change", refresh);
   part.addEventListener("change", () => drawMap());
   get("#another-day").addEventListener("click", () => {
     const day = new Date(EPOCH + Math.floor(Math.random() * DAYS) * 86400000);
-    state.day = [day.getUTCFullYear(), day.getUTCMonth() + 1, day.getUTCDate()];
-    offer();
-    type(writeDate(state.day, forms[language.value], "long"));
+    type(writeDate([day.getUTCFullYear(), day.getUTCMonth() + 1, day.getUTCDate()], forms[language.value], "long"));
   });
 
   function offer() { // the day in the forms of the language
-    const texts = Object.keys(forms[language.value].forms).map((form) => writeDate(state.day, forms[language.value], form));
+    const ways = forms[language.value], texts = Object.keys(ways.forms).map((form) => writeDate(state.day, ways, form));
     examples.replaceChildren();
     for (const text of new Set(texts)) {
-      make(examples, "button", { type: "button", lang: language.value }, text).addEventListener("click", () => type(text));
+      const button = make(examples, "button", { type: "button", lang: language.value }, text);
+      button.addEventListener("click", () => type(text));
     }
   }
   function type(text) {
@@ -68,7 +70,7 @@ function startDates({ date: parameters, dates: { source, target, forms } }) {
   }
 
   function update() {
-    const text = field.value.normalize("NFKC").trim(), width = Number(get("#beam-width").value);
+    const text = textOf(field), width = Number(get("#beam-width").value);
     const { ids, problem: wrong } = sourceIds(text, language.value, source, longest);
     problem.textContent = wrong ?? "";
     field.setAttribute("aria-invalid", Boolean(wrong));
@@ -80,7 +82,12 @@ function startDates({ date: parameters, dates: { source, target, forms } }) {
     state.characters = ids.map((id) => source[id]);
     state.found = { greedy: translate(parameters, ids, 1), beam: translate(parameters, ids, width) };
     Object.assign(state, { way: "greedy", rank: 0 });
-    const answer = spell(state.found.greedy[0].ids), { day, note, problem: none } = readDate(text, forms[language.value]);
+    const { day, note, problem: none } = readDate(text, forms[language.value]);
+    const answer = spell(state.found.greedy[0].ids);
+    if (day && !note && iso(day) !== iso(state.day)) {
+      state.day = day;
+      offer();
+    }
     said.textContent = `The answer is ${answer || "empty"}. ` + (none ? `No answer is correct. ${none}`
       : `${answer === iso(day) ? "Correct." : `Correct is ${iso(day)}.`} ${note}`);
     drawAnswers();
@@ -93,7 +100,8 @@ function startDates({ date: parameters, dates: { source, target, forms } }) {
       answers.forEach(({ ids, score }, rank) => {
         const row = make(table, "tr"), chosen = state.way === way && state.rank === rank;
         make(row, "th", { scope: "row" }, way === "greedy" ? "greedy" : `beam ${rank + 1}`);
-        const button = make(make(row, "td"), "button", { type: "button", "aria-pressed": chosen }, spell(ids) || "nothing");
+        const button = make(make(row, "td"), "button", { type: "button", "aria-pressed": chosen });
+        button.textContent = spell(ids) || "empty";
         make(row, "td", {}, score.toFixed(2));
         make(row, "td", {}, percent(Math.exp(score)));
         button.addEventListener("click", () => {
@@ -110,7 +118,9 @@ function startDates({ date: parameters, dates: { source, target, forms } }) {
     if (!part.options.length) offerParts(weights);
     const [block, head] = part.value.split(" "), [h, i, j] = weights[block].shape;
     const heads = head === "mean" ? Array.from({ length: h }, (_, one) => one) : [Number(head)];
-    const weight = (row, column) => heads.reduce((sum, one) => sum + weights[block].data[(one * i + row) * j + column], 0) / heads.length;
+    const { data } = weights[block];
+    const weight = (row, column) =>
+      heads.reduce((sum, one) => sum + data[(one * i + row) * j + column], 0) / heads.length;
     get("#date-shape").textContent = `Cross-attention weights (b=1, h=${h}, i=${i}, j=${j})`;
     map.replaceChildren();
     const top = make(make(map, "thead"), "tr"), body = make(map, "tbody");
@@ -121,7 +131,8 @@ function startDates({ date: parameters, dates: { source, target, forms } }) {
       make(row, "th", { scope: "row", lang: language.value }, character === " " ? "space" : character);
       for (let at = 0; at < i; at++) {
         const value = weight(at, column), rgb = color(value, 0, 1);
-        make(row, "td", { style: `background: rgb(${rgb}); color: ${inkOn(rgb)}` }, value < 0.005 ? "" : Math.round(100 * value));
+        const style = `background: rgb(${rgb}); color: ${inkOn(rgb)}`;
+        make(row, "td", { style }, value < 0.005 ? "" : Math.round(100 * value));
       }
     });
   }
@@ -151,7 +162,7 @@ function startWords({ sentence: parameters, grammar }) {
     const [temperature, topK, topP] = Object.values(sliders).map((slider) => Number(slider.value));
     return { temperature, topK, topP };
   }
-  const typed = () => field.value.normalize("NFKC").toLowerCase().split(/[\s.]+/).filter(Boolean);
+  const typed = () => textOf(field).toLowerCase().split(/[\s.]+/).filter(Boolean);
   const write = (list) => {
     field.value = list.join(" ");
     refresh();
@@ -183,11 +194,16 @@ function startWords({ sentence: parameters, grammar }) {
     return made;
   }
 
+  function problemOf(list, found) {
+    const known = words.slice(SPECIAL), unknown = found.indexOf(-1);
+    if (unknown !== -1) return `Every word must be one of the ${known.length} that the model knows, got `
+      + `“${list[unknown]}”. Type some of: ${known.join(", ")}.`;
+    if (found.length < longest) return "";
+    return `A prompt must have at most ${longest - 1} words, got ${found.length}. Remove some.`;
+  }
+
   function update() {
-    const list = typed(), found = list.map((word) => words.indexOf(word, SPECIAL)), unknown = found.indexOf(-1);
-    const wrong = unknown !== -1 ? `Every word must be one of the ${words.length - SPECIAL} that the model knows, got `
-      + `“${list[unknown]}”. Type some of: ${words.slice(SPECIAL).join(", ")}.`
-      : found.length >= longest ? `A prompt must have at most ${longest - 1} words, got ${found.length}. Remove some.` : "";
+    const list = typed(), found = list.map((word) => words.indexOf(word, SPECIAL)), wrong = problemOf(list, found);
     problem.textContent = wrong;
     field.setAttribute("aria-invalid", Boolean(wrong));
     get("#words-result").hidden = get("#generate").disabled = Boolean(wrong);
@@ -202,10 +218,11 @@ function startWords({ sentence: parameters, grammar }) {
     const logits = nextLogits(parameters, ids), truth = trueProbabilities(grammar, ids);
     const columns = [nextProbabilities(logits), nextProbabilities(logits, settings()), truth];
     const known = truth.some(Boolean), shown = words.map((_, id) => id)
-      .filter((id) => columns.some((column) => column[id] >= SHOWN)).sort((a, b) => columns[0][b] - columns[0][a]);
-    const best = shown[0];
+      .filter((id) => columns.some((column) => column[id] >= SHOWN))
+      .sort((a, b) => columns[0][b] - columns[0][a]), best = shown[0];
     said.textContent = `After “${list.join(" ") || "the begin token"}”, the most likely token is `
-      + `“${nameOf(best)}” with ${percent(columns[0][best])}` + (known ? `; its true probability is ${percent(truth[best])}.`
+      + `“${nameOf(best)}” with ${percent(columns[0][best])}`
+      + (known ? `; its true probability is ${percent(truth[best])}.`
         : ". No sentence of the language begins like this, so there are no true probabilities.");
     table.replaceChildren();
     for (const id of shown) addRow(id, columns.map((column) => column[id]), known);
@@ -217,7 +234,8 @@ function startWords({ sentence: parameters, grammar }) {
   function addRow(id, values, known) {
     const row = make(table, "tr"), name = make(row, "th", { scope: "row" });
     if (id >= SPECIAL) {
-      make(name, "button", { type: "button" }, words[id]).addEventListener("click", () => write([...typed(), words[id]]));
+      const button = make(name, "button", { type: "button" }, words[id]);
+      button.addEventListener("click", () => write([...typed(), words[id]]));
     } else name.textContent = id === null ? "all others" : nameOf(id);
     values.forEach((value, column) => {
       if (column === 2 && !known) make(row, "td", {}, "none");

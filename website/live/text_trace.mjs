@@ -18,7 +18,8 @@ const dates = given.dates.map(({ day, language, form, target }) => {
   return {
     text, ids, read: iso(readDate(text, table).day),
     memory: flat(memory), logits: flat(logits), weights: weights.map(flat),
-    found: given.widths.map((width) => translate(date, ids, width).map(({ ids, score, weights: [w] }) => ({ ids, score, w: flat(w) }))),
+    found: given.widths.map((width) =>
+      translate(date, ids, width).map(({ ids, score, weights: [w] }) => ({ ids, score, w: flat(w) }))),
   };
 });
 const prompts = given.prompts.map((ids) => ({
