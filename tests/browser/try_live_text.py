@@ -286,8 +286,10 @@ def test_a_sentence_is_continued(live: Page) -> None:
     live.wait_for_function(
         "document.querySelector('#next-words td:nth-child(3)').textContent === '100.0 %'"
     )
-    live.locator("#next-words button", has_text="mouse").click()
+    live.locator("#next-words button", has_text="mouse").focus()
+    live.keyboard.press("Enter")
     said(live, "#words-said", "After “the small mouse”")
+    assert live.locator("#next-words button").first.evaluate("it => it === document.activeElement")
     live.click("#last-word")
     said(live, "#words-said", "After “the small”, ")
     live.fill("#prompt", "cheese cheese")

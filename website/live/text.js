@@ -224,10 +224,12 @@ function startWords({ sentence: parameters, grammar }) {
       + `“${nameOf(best)}” with ${percent(columns[0][best])}`
       + (known ? `; its true probability is ${percent(truth[best])}.`
         : ". No sentence of the language begins like this, so there are no true probabilities.");
+    const focused = table.contains(document.activeElement); // on a word that is replaced
     table.replaceChildren();
     for (const id of shown) addRow(id, columns.map((column) => column[id]), known);
     const rest = columns.map((column) => Math.max(0, 1 - shown.reduce((sum, id) => sum + column[id], 0)));
     addRow(null, rest, known);
+    if (focused) (table.querySelector("button") ?? field).focus();
   }
   const nameOf = (id) => id === END ? "end of the sentence" : words[id];
 
