@@ -22,6 +22,23 @@ PAGE = "live.html"
 MISSING = (
     f"{PAGE} needs esbuild, got none. Install Node.js, then type: npm ci --prefix website/live"
 )
+# The sections of the page that show a chapter's model: its number, the section, the invitation.
+CHAPTERS = {
+    "07": ("digits", "draw a digit for this model, and see every tensor"),
+    "08": ("break", "put a bug into a running model, or find one that the page hides"),
+    "11": ("dates", "let this model translate a date that you type"),
+    "12": ("words", "see this model choose the next word"),
+}
+
+
+def esbuild(root: Path) -> Path | None:
+    """Return the installed esbuild, or None.
+
+    Args:
+        root: of the course.
+    """
+    found = root / LIVE / "node_modules" / ".bin" / "esbuild"
+    return found if found.exists() and shutil.which("node") else None
 
 
 def live_page(here: Course) -> str:
@@ -33,10 +50,12 @@ def live_page(here: Course) -> str:
         ValueError: esbuild is not installed, or refuses the scripts.
     """
     live = here.root / LIVE
-    addresses = {f"{{{{chapter{chapter.number}}}}}": f"{chapter.file}.html" for chapter in here.chapters}
+    addresses = {
+        f"{{{{chapter{chapter.number}}}}}": f"{chapter.file}.html" for chapter in here.chapters
+    }
     parts = {
         "{{style}}": (live / "page.css").read_text("utf-8"),
-        "{{script}}": _script(live),
+        "{{script}}": _script(here.root),
         # a closing tag would end the element
         "{{data}}": json.dumps(_data(here), ensure_ascii=False).replace("</", "<\\/"),
         **addresses,
@@ -47,12 +66,13 @@ def live_page(here: Course) -> str:
     return page
 
 
-def _script(live: Path) -> str:
+def _script(root: Path) -> str:
     """Return all scripts as one classic script."""
-    esbuild = live / "node_modules" / ".bin" / "esbuild"
-    if not (esbuild.exists() and shutil.which("node")):
+    program = esbuild(root)
+    if program is None:
         raise ValueError(MISSING)
-    call = [esbuild, live / "page.js", "--bundle", "--format=iife", "--minify", "--charset=utf8"]
+    start = root / LIVE / "page.js"
+    call = [program, start, "--bundle", "--format=iife", "--minify", "--charset=utf8"]
     made = subprocess.run(call, capture_output=True, text=True, check=False)
     if made.returncode:
         raise ValueError(f"{PAGE}: esbuild must accept website/live, got {made.stderr}. Fix it.")
@@ -68,7 +88,7 @@ def _data(here: Course) -> dict[str, Any]:
         name: base64.b64encode(resource(f"{name}_model.safetensors").read_bytes()).decode()
         for name in ("digits", "date", "sentence")
     }
-    ink = bytes((images * 16).round().to(int).flatten().tolist())
+    ink = bytes((images * 16).round().int().flatten().tolist())
     return {
         **weights,
         "images": base64.b64encode(ink).decode(),

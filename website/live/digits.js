@@ -135,8 +135,9 @@ function startPredictions(state) {
       bar.style.setProperty("--fraction", data[digit]);
       percent.textContent = `${Math.round(100 * data[digit])} %`;
     });
-    const label = state.label === null ? "" : ` The label is ${state.label}.`;
+    const label = state.label === null ? "" : ` The label is ${state.label}.`, right = predicted(state.correct);
+    const other = right === best ? "" : ` The correct model predicts ${right}.`;
     said.textContent = state.image.data.every((ink) => ink === 0)
-      ? `No ink yet. The model must choose a digit all the same: ${best}.` : `The model predicts ${best}.${label}`;
+      ? `No ink yet. The model must choose a digit all the same: ${best}.` : `The model predicts ${best}.${other}${label}`;
   };
 }

@@ -103,8 +103,8 @@ export function drawCells(canvas, x, { head = 0, size, rows = null, columns = nu
   pixels.globalAlpha = 1;
   pixels.strokeStyle = MARK;
   pixels.lineWidth = 2;
-  pixels.strokeRect((first.column - left) * size + 1, (first.row - top) * size + 1,
-    (last.column - first.column + 1) * size - 2, (last.row - first.row + 1) * size - 2);
+  pixels.strokeRect((first.column - left) * size - 1, (first.row - top) * size - 1,
+    (last.column - first.column + 1) * size + 2, (last.row - first.row + 1) * size + 2); // around, not over it
 }
 
 // a number in at most five characters

@@ -27,11 +27,13 @@ const stepOf = (name) => STEPS.find((step) => step.name === name);
 const limit = (index, size) => Math.max(0, Math.min(size - 1, index));
 const same = (x, y) => x.data.every((value, at) => Object.is(value, y.data[at]));
 
+const capital = (words) => words[0].toUpperCase() + words.slice(1);
+
 // The name of a step or a parameter, for readers.
 function titleOf(name) {
   const step = stepOf(name);
-  if (step) return step.layer === null ? WORDS[step.short] : `block ${step.layer}, ${WORDS[step.short]}`;
-  return name.replace(/encoder\.layers\.(\d)\./, "block $1, ");
+  if (step) return step.layer === null ? capital(WORDS[step.short]) : `Block ${step.layer}, ${WORDS[step.short]}`;
+  return name.replace(/encoder\.layers\.(\d)\./, "Block $1, ");
 }
 
 // ---- small pictures of all steps
@@ -47,7 +49,7 @@ export function startPipeline(state, refresh) {
       list = make(root, "ol");
     }
     const button = make(make(list, "li"), "button", { type: "button", class: "step" });
-    make(button, "span", { class: "name" }, WORDS[step.short]);
+    make(button, "span", { class: "name" }, capital(WORDS[step.short]));
     const shape = make(button, "span", { class: "shape" }), canvas = make(button, "canvas", { "aria-hidden": "true" });
     const note = make(button, "span", { class: "note" });
     button.addEventListener("click", () => {
@@ -56,6 +58,7 @@ export function startPipeline(state, refresh) {
     });
     shown.push({ step, button, shape, canvas, note });
   }
+  let pressed = null;
   return () => {
     const chosen = stepOf(state.step), sources = chosen ? operands(chosen, state.at, state.found, state.parameters).cells : [];
     for (const { step, button, shape, canvas, note } of shown) {
@@ -68,8 +71,16 @@ export function startPipeline(state, refresh) {
       button.setAttribute("aria-pressed", step.name === state.step);
       button.classList.toggle("source", sources.some(([name]) => name === step.name));
       note.textContent = noteOf(state, step);
+      if (step === chosen && step !== pressed) showIn(root, button);
     }
+    pressed = chosen;
   };
+}
+
+// Scroll a box, and not the page, until a part of it is in sight.
+function showIn(root, part) {
+  const above = part.offsetTop - root.offsetTop;
+  root.scrollTop = Math.max(above + part.offsetHeight - root.clientHeight, Math.min(root.scrollTop, above));
 }
 
 // What happened to a step, in one word. A hidden bug is the reader's to find.
@@ -87,15 +98,12 @@ export function startDetail(state, refresh) {
     .map((id) => document.querySelector(id));
   const shown = () => state.found[state.step] ?? state.parameters[state.step];
   const views = [startNumber(state, refresh, shown), startChanges(state, refresh, shown)];
-  let inputs = [], named = null, size = 1;
+  let inputs = [], named = null, sighted = null, size = 1;
 
   function choose({ head, row, column }) {
     const x = shown(), { heads, rows, columns } = layout(x);
     state.at = (limit(head, heads) * rows + limit(row, rows)) * columns + limit(column, columns);
     refresh();
-    const { row: r, column: c } = placeOf(x, state.at); // into sight
-    frame.scrollLeft = Math.max((c + 2) * size - frame.clientWidth, Math.min(frame.scrollLeft, (c - 1) * size));
-    frame.scrollTop = Math.max((r + 2) * size - frame.clientHeight, Math.min(frame.scrollTop, (r - 1) * size));
   }
   canvas.addEventListener("click", (event) => {
     const box = canvas.getBoundingClientRect(), { head } = placeOf(shown(), state.at);
@@ -132,7 +140,6 @@ export function startDetail(state, refresh) {
     if (named !== state.step) {
       named = state.step;
       axes(step ? step.letters.split(" ") : ["row", "column"].slice(rows === 1 ? 1 : 0), x);
-      frame.scrollTo(0, 0);
     }
     for (const { kind, input } of inputs) {
       if (document.activeElement !== input) input.value = { head, row, column }[kind];
@@ -140,6 +147,11 @@ export function startDetail(state, refresh) {
     size = Math.max(12, Math.min(44, Math.floor(frame.clientWidth / columns)));
     drawCells(canvas, x, { head, size });
     Object.assign(mark.style, { left: `${column * size}px`, top: `${row * size}px`, width: `${size}px`, height: `${size}px` });
+    if (sighted !== `${state.step} ${state.at}`) { // a new number comes into sight
+      frame.scrollLeft = Math.max((column + 2) * size - frame.clientWidth, Math.min(frame.scrollLeft, (column - 1) * size));
+      frame.scrollTop = Math.max((row + 2) * size - frame.clientHeight, Math.min(frame.scrollTop, (row - 1) * size));
+      sighted = `${state.step} ${state.at}`;
+    }
     for (const view of views) view(step, x);
   };
 }
@@ -160,7 +172,7 @@ function startNumber(state, refresh, shown) {
       .map(([axis, [a, b]]) => `, ${axis} ${a} to ${b - 1}`).join("");
     const where = layout(x).heads > 1 ? `head ${first.head} of ` : "";
     make(button, "span", { class: "shape" }, `${where}(${x.shape.join(", ")})${cut}`);
-    const size = Math.max(4, Math.min(14, Math.floor(260 / (some.columns[1] - some.columns[0]))));
+    const size = Math.max(3, Math.min(14, Math.floor(230 / (some.columns[1] - some.columns[0]))));
     drawCells(make(button, "canvas", { "aria-hidden": "true" }), x, { ...some, head: first.head, size, lit: places });
     button.addEventListener("click", () => {
       Object.assign(state, { step: name, at: places[0] });
