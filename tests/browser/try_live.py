@@ -6,19 +6,30 @@ import json
 import re
 import shutil
 import subprocess
+import time
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from playwright.sync_api import Browser, BrowserContext, Page, expect
 from torch import Tensor
 
 from attention_clinic import BUGS
+from browser.explorers import LONG
 from browser.live_reference import trace
-from tools.course.registry import ROOT
+from tools.course.registry import ROOT, course
+from tools.web import assets, make_live
 from utils.data import load_digits, load_shipped, resource
 
 LIVE = ROOT / "website" / "live"
-IDS = re.findall(r'id: "([\w-]+)"', (LIVE / "bugs.js").read_text("utf-8"))
+SCRIPT = (LIVE / "bugs.js").read_text("utf-8")
+IDS = re.findall(r'id: "([\w-]+)"', SCRIPT)
+PROPERTY = dict(re.findall(r'id: "([\w-]+)",\s+property: "(\w+)"', SCRIPT))
+ORDER = re.findall(r'^  \["(\w+)", "', (LIVE / "properties.js").read_text("utf-8"), re.MULTILINE)
+LARGEST = 3 * 2**20  # bytes of the page with all weights
 needs_node = pytest.mark.skipif(not shutil.which("node"), reason="node is not installed")
 
 
@@ -61,3 +72,370 @@ def test_every_tensor_equals_pytorch(bug: str, digits: Tensor) -> None:
         torch.testing.assert_close(part, tensor.flatten(1), atol=1e-5, rtol=1e-5, msg=name)
     differs = (theirs["logits"] - correct["logits"]).abs().max() > 1e-3
     assert differs == bool(bug)  # the bug does something
+
+
+# ---- the page in a browser
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Make the page."""
+    if make_live.esbuild(ROOT) is None:
+        pytest.skip(make_live.MISSING)
+    path = tmp_path_factory.mktemp("live") / make_live.PAGE
+    path.write_text(make_live.live_page(course()), "utf-8")
+    return path
+
+
+def opened(context: BrowserContext, file: Path) -> Page:
+    """Open the page from its file, without a network, and wait until it is ready."""
+    context.set_offline(True)
+    page = context.new_page()
+    page.on("pageerror", lambda error: page.problems.append(f"{error.message}\n{error.stack}"))
+    page.on("request", lambda asked: page.problems.extend(_foreign(asked.url)))
+    page.problems = []
+    page.goto(file.as_uri(), timeout=LONG)
+    page.wait_for_selector("html[data-ready]", state="attached", timeout=LONG)
+    return page
+
+
+def _foreign(url: str) -> list[str]:
+    return [] if url.startswith(("file:", "data:", "blob:")) else [f"asks a server: {url}"]
+
+
+@pytest.fixture
+def live(context: BrowserContext, file: Path) -> Iterator[Page]:
+    """Open the page; an error of a script, or a request that leaves, fails the test."""
+    page = opened(context, file)
+    yield page
+    page.close()
+    assert not page.problems, "\n".join(page.problems)
+
+
+@cache
+def reference(bug: str = "") -> tuple[int, int]:
+    """Return how many test digits PyTorch predicts correctly with a bug, and its first prediction."""
+    _, (x, y) = load_digits()
+    logits = trace(load_shipped("digits").double(), x.double(), bug)["logits"][:, 0]
+    best = logits.argmax(dim=-1)
+    return int((best == y).sum()), int(best[0])
+
+
+def drawn(page: Page) -> Tensor:
+    """Return the picture (1, 1, 8, 8) on the paper, as its canvas shows it."""
+    page.locator("#clear").focus()  # without the cursor of the keyboard
+    page.wait_for_timeout(100)
+    shown = page.evaluate("""() => {
+      const paper = document.querySelector("#paper"), size = paper.width / 8;
+      const read = (at) => paper.getContext("2d")
+        .getImageData((at % 8 + 0.5) * size, (Math.floor(at / 8) + 0.5) * size, 1, 1).data[0];
+      return Array.from({ length: 64 }, (_, at) => read(at));
+    }""")
+    return torch.tensor(shown, dtype=torch.float64).view(1, 1, 8, 8) / 255
+
+
+def check_prediction(page: Page) -> None:
+    """Compare the bars with PyTorch's probabilities of the picture on the paper."""
+    found = trace(load_shipped("digits").double(), drawn(page))["probabilities"].flatten()
+    shown = [int(text.split()[0]) for text in page.locator(".percent").all_text_contents()]
+    assert max(abs(one - 100 * float(p)) for one, p in zip(shown, found, strict=True)) < 2
+    assert f"{int(found.argmax())}." in page.locator("#predicted").inner_text()
+
+
+def put_in(page: Page, bug: str) -> None:
+    """Put a bug into the model, and wait until the count is there."""
+    page.locator(f'#bugs input[value="{bug}"]').check()
+    page.wait_for_function("document.querySelector('#count').textContent.startsWith('Counting')")
+    page.wait_for_function(
+        "document.querySelector('#count').textContent.startsWith('Test')", timeout=LONG
+    )
+
+
+def choose(page: Page, name: str, number: int = 0) -> None:
+    """Choose a tensor by its name in the list."""
+    words = page.locator("#steps .name").get_by_text(name, exact=True)
+    words.nth(number).click()
+
+
+def typed(page: Page, text: str) -> None:
+    page.locator("#value").fill(text)
+    page.locator("#value").press("Enter")
+
+
+def test_the_page_is_small(file: Path) -> None:
+    assert file.stat().st_size < LARGEST
+
+
+def test_times(context: BrowserContext, file: Path) -> None:
+    """Print them: a busy machine fails nobody."""
+    began = time.perf_counter()
+    page = opened(context, file)
+    ready = time.perf_counter() - began
+    page.wait_for_function(
+        "document.querySelector('#count').textContent.startsWith('Test')", timeout=LONG
+    )
+    began = time.perf_counter()
+    put_in(page, "scale-embed")
+    counted = time.perf_counter() - began
+    print(f"\nready after {ready:.2f} s, 360 digits counted in {counted:.2f} s")
+
+
+def test_a_digit_drawn_by_mouse(live: Page) -> None:
+    live.locator("#clear").click()
+    expect(live.locator("#predicted")).to_contain_text("No ink yet")
+    box = live.locator("#paper").bounding_box()
+    assert box
+    unit = box["width"] / 8
+    live.mouse.move(box["x"] + 4 * unit, box["y"] + 0.5 * unit)
+    live.mouse.down()
+    live.mouse.move(box["x"] + 4 * unit, box["y"] + 7.5 * unit, steps=3)
+    live.mouse.up()
+    expect(live.locator("#predicted")).to_have_text("The model predicts 1.")
+    ink = drawn(live)
+    assert ink[0, 0, :, 3:5].min() > 0.5 and ink[0, 0, :, [0, 7]].max() == 0
+    check_prediction(live)
+    live.keyboard.down("Shift")
+    live.mouse.move(box["x"] + 4 * unit, box["y"] + 0.5 * unit)
+    live.mouse.down()
+    live.mouse.up()
+    live.keyboard.up("Shift")
+    assert drawn(live)[0, 0, 0, 3:5].max() < 0.5
+    check_prediction(live)
+
+
+def test_a_digit_drawn_by_keyboard(live: Page) -> None:
+    live.locator("#clear").click()
+    paper = live.locator("#paper")
+    for key in ("ArrowUp", "ArrowLeft", "Space", "Space", "ArrowRight", "Space", "Backspace"):
+        paper.press(key)
+    expect(live.locator("#paper-said")).to_have_text("Row 2, column 3: ink 0 of 16.")
+    paper.press("Space")
+    ink = drawn(live)[0, 0]
+    assert float(ink[2, 2]) == 1 and 0.49 < float(ink[2, 3]) < 0.51 and float(ink.sum()) < 1.51
+    check_prediction(live)
+    for _ in range(9):
+        paper.press("ArrowDown")
+    expect(live.locator("#paper-said")).to_contain_text("Row 7, column 3")
+
+
+def test_a_digit_drawn_by_finger(browser: Browser, file: Path) -> None:
+    size = {"width": 390, "height": 844}
+    with browser.new_context(viewport=size, has_touch=True, is_mobile=True) as context:
+        page = opened(context, file)
+        page.locator("#clear").tap()
+        page.locator("#paper").tap()
+        assert drawn(page).sum() > 1
+        check_prediction(page)
+        choose(page, "Logits")
+        page.locator("#tensor").tap(position={"x": 5, "y": 5})
+        expect(page.locator("#arithmetic")).to_contain_text("row 0 times row 0 of the weight")
+        assert not page.problems
+
+
+def test_test_digits(live: Page) -> None:
+    _, (_, labels) = load_digits()
+    field, said = live.locator("#test-digit"), live.locator("#predicted")
+    for at in (7, 359):
+        field.fill(str(at))
+        expect(said).to_contain_text(f"The label is {labels[at]}.")
+        check_prediction(live)
+    for wrong in ("360", "-1", "1.5", ""):
+        field.fill(wrong)
+        expect(live.locator("#paper-said")).to_contain_text("must be a number from 0 to 359, got")
+        expect(field).to_have_attribute("aria-invalid", "true")
+    live.locator("#next-digit").click()
+    expect(said).to_contain_text(f"The label is {labels[1]}.")
+
+
+def test_every_step_has_its_arithmetic(live: Page) -> None:
+    """First and last number of each tensor: the arithmetic gives what the model has."""
+    live.locator("#test-digit").fill("5")
+    steps, arithmetic = live.locator("#steps .step"), live.locator("#arithmetic")
+    assert steps.count() == 5 + 2 * 18 + 4
+    for step in steps.all():
+        step.click()
+        expect(step).to_have_attribute("aria-pressed", "true")
+        shape = step.locator(".shape").inner_text()
+        expect(live.locator("#tensor-title")).to_contain_text(shape)
+        for last in (False, True):
+            for field in live.locator("#axes input").all():
+                field.fill((field.get_attribute("max") if last else "0") or "")
+            live.wait_for_timeout(50)
+            said = live.locator("#cell").inner_text()
+            number = said.removeprefix("This number is ").rstrip(".")
+            words = arithmetic.inner_text()
+            assert words.endswith(f"= {number}") or ": " in words and shape.endswith("W=8)"), words
+            expect(arithmetic).not_to_have_class("bad")
+            sources = live.locator("#steps .source").count() + live.locator("#operands li").count()
+            assert sources > 0 or shape.endswith("W=8)")
+
+
+def test_a_number_is_chosen_by_mouse_and_keyboard(live: Page) -> None:
+    choose(live, "Scores", 1)
+    live.locator("#axes input").nth(0).fill("2")
+    live.locator("#tensor").click(position={"x": 1, "y": 1})
+    for key in ("ArrowDown", "ArrowDown", "ArrowRight", "ArrowLeft", "ArrowLeft"):
+        live.locator("#tensor").press(key)
+    expect(live.locator("#arithmetic")).to_contain_text("head 2: query 2 times key 0")
+    live.locator("#axes input").nth(2).fill("99")  # no such key
+    expect(live.locator("#axes input").nth(2)).to_have_attribute("aria-invalid", "true")
+    expect(live.locator("#arithmetic")).to_contain_text("head 2: query 2 times key 0")
+    choose(live, "Feed-forward, inner")
+    live.locator("#axes input").nth(1).fill("255")  # beyond the edge of its frame
+    live.wait_for_timeout(100)
+    inside = """() => {
+      const frame = document.querySelector("#frame").getBoundingClientRect();
+      const mark = document.querySelector("#mark").getBoundingClientRect();
+      return mark.left >= frame.left && mark.right <= frame.right + 1;
+    }"""
+    assert live.evaluate(inside)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("1e300", "between −1 million and 1 million, got 1e300"),
+        ("-Infinity", "between −1 million and 1 million, got -Infinity"),
+        ("hello", 'a number, got "hello"'),
+        ("", "a number, got nothing"),
+        ("1,2,3", 'a number, got "1,2,3"'),
+    ],
+)
+def test_a_number_that_is_none_gets_a_sentence(text: str, words: str, live: Page) -> None:
+    before = live.locator("#predictions").inner_text()
+    for place in ("Scores", "weight"):
+        if place == "weight":
+            choose(live, "Feed-forward, inner")
+            live.locator("#operands .step").nth(1).click()
+        else:
+            choose(live, place)
+        typed(live, text)
+        expect(live.locator("#problem")).to_have_text(re.compile(re.escape(words)))
+        expect(live.locator("#value")).to_have_attribute("aria-invalid", "true")
+    assert live.locator("#predictions").inner_text() == before
+    expect(live.locator("#undo")).to_be_disabled()
+
+
+def test_numbers_change_and_come_back(live: Page) -> None:
+    before = live.locator("#predictions").inner_text()
+    predicted = live.locator("#predicted")
+    choose(live, "Logits")
+    live.locator("#axes input").nth(1).fill("3")
+    typed(live, "50,5")
+    expect(predicted).to_contain_text("predicts 3. The correct model predicts 7.")
+    expect(live.locator("#cell")).to_have_text("This number is 50.5.")
+    expect(live.locator("#arithmetic")).to_have_text("You typed this number.")
+    expect(live.locator(".step", has_text="Logits").locator(".note")).to_have_text("typed")
+    choose(live, "Class token", 0)
+    choose(live, "Logits")
+    live.locator("#operands .step").nth(1).click()  # the weight
+    expect(live.locator("#tensor-title")).to_have_text("head.weight (10, 64)")
+    typed(live, "-1000000")
+    expect(live.locator("#changes")).to_have_text("2 changes typed.")
+    live.wait_for_function(
+        "document.querySelector('#count').textContent.includes('by this one')", timeout=LONG
+    )
+    live.locator("#undo").click()
+    live.locator("#undo").click()
+    expect(live.locator("#undo")).to_be_disabled()
+    assert live.locator("#predictions").inner_text() == before
+    typed(live, "1")
+    live.locator("#reset").click()
+    expect(live.locator("#reset")).to_be_disabled()
+    assert live.locator("#predictions").inner_text() == before
+
+
+def test_every_bug_breaks_its_property_and_the_count(live: Page) -> None:
+    """Words and marks, not only colours; the counts are PyTorch's."""
+    right, _ = reference()
+    assert len(PROPERTY) == len(IDS) and set(PROPERTY.values()) == set(ORDER)
+    for bug in IDS:
+        put_in(live, bug)
+        marks = live.locator("#properties td:first-child").all_text_contents()
+        broken = [name for name, mark in zip(ORDER, marks, strict=True) if mark == "✗ broken"]
+        assert broken == [PROPERTY[bug]], bug
+        assert marks.count("✓ holds") == len(ORDER) - 1
+        count, first = reference(bug)
+        said = live.locator("#count").inner_text()
+        assert re.findall(r"(\d+) of 360", said) == [str(right), str(count)], bug
+        assert f"predicts {first}." in live.locator("#predicted").inner_text()
+        expect(live.locator("#picture")).to_contain_text("stay the same: 45 of 45")
+        expect(live.locator("#fix")).to_contain_text(BUGS[bug].fix)
+        assert "bug" in live.locator("#steps .note").all_text_contents()
+    put_in(live, "")
+    assert set(live.locator("#properties td:first-child").all_text_contents()) == {"✓ holds"}
+    assert set(live.locator("#steps .note").all_text_contents()) == {""}
+
+
+def test_the_arithmetic_finds_the_bug(live: Page) -> None:
+    put_in(live, "scale-embed")
+    choose(live, "Scores")
+    expect(live.locator("#arithmetic")).to_contain_text("But this model has")
+    choose(live, "Attention weights")
+    expect(live.locator("#arithmetic")).not_to_contain_text("But this model has")
+
+
+def test_what_is_broken(context: BrowserContext, file: Path) -> None:
+    context.add_init_script("Math.random = () => 0.3")
+    hidden = IDS[int(0.3 * len(IDS))]
+    page = opened(context, file)
+    verdict, say, answer = page.locator("#verdict"), page.locator("#say"), page.locator("#answer")
+    expect(say).to_be_disabled()
+    page.locator("#quiz").click()
+    expect(page.locator("#bugs")).to_be_disabled()
+    marks = page.locator("#properties td:first-child")
+    assert set(marks.all_text_contents()) == {"? hidden"}
+    assert set(page.locator("#steps .note").all_text_contents()) == {""}
+    assert hidden not in page.locator("#bugs input:checked").all_text_contents()
+    say.click()
+    expect(verdict).to_contain_text("must be one of the list, got none")
+    other = next(bug for bug in IDS if PROPERTY[bug] != PROPERTY[hidden])
+    near = next(bug for bug in IDS if PROPERTY[bug] == PROPERTY[hidden] and bug != hidden)
+    for guess, words in ((other, "a different property"), (near, "Close"), (hidden, "Correct")):
+        answer.select_option(guess)
+        say.click()
+        expect(verdict).to_contain_text(words)
+    expect(verdict).to_contain_text("The test that finds it: queries, keys and values are three")
+    expect(verdict.locator("a")).to_have_text("chapter 02")
+    expect(page.locator(f'#bugs input[value="{hidden}"]')).to_be_checked()
+    assert marks.all_text_contents().count("✗ broken") == 1
+    page.locator("#quiz").click()
+    page.locator("#show").click()
+    expect(verdict).to_contain_text("The answer: the model")
+    assert not page.problems
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1280, 1920])
+def test_every_window_and_every_reader(
+    width: int, scheme: str, browser: Browser, file: Path
+) -> None:
+    """No sideways scrolling, nothing out of the keyboard's reach, no violation that axe finds."""
+    size = {"width": width, "height": 900}
+    with browser.new_context(
+        viewport=size, color_scheme=scheme, reduced_motion="reduce"
+    ) as context:
+        page = opened(context, file)
+        page.evaluate((assets.package("axe_playwright_python") / "axe.min.js").read_text("utf-8"))
+        put_in(page, "scale-embed")
+        for name in ("Scores", "Feed-forward, inner", "Image", "Logits"):
+            choose(page, name)
+            page.wait_for_timeout(100)
+            assert page.evaluate("document.documentElement.scrollWidth") <= width, name
+        choose(page, "Scores")
+        typed(page, "hello")
+        result = page.evaluate("() => axe.run({preload: false, resultTypes: ['violations']})")
+        found = [
+            f"{one['id']}: {node['html'][:160]}: {node['failureSummary']}"
+            for one in result["violations"]
+            for node in one["nodes"]
+        ]
+        assert not found, "\n".join(found)
+        assert not page.problems
+
+
+def test_the_page_reads_well_without_scripts(browser: Browser, file: Path) -> None:
+    with browser.new_context(java_script_enabled=False, offline=True) as context:
+        page = context.new_page()
+        page.goto(file.as_uri(), timeout=LONG)
+        expect(page.locator("noscript")).to_contain_text("needs JavaScript")

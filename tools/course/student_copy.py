@@ -54,6 +54,8 @@ KEPT_BACK = (
     "CONTRIBUTING.md",
     "docs/instructors.md",
     "instructor.mk",
+    "tests/browser/live_reference.py",
+    "tests/browser/try_live.py",
     "tests/browser/try_site.py",
     "tests/test_checks/answers",
     "tests/test_checks/exercise_bank.py",

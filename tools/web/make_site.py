@@ -16,7 +16,7 @@ from pathlib import Path
 from tools.commands import Refusal, parse_arguments
 from tools.course.registry import ROOT, Course, course
 from tools.course.solution_leaks import leaks, solutions
-from tools.web import links, sources
+from tools.web import links, make_live, sources
 from tools.web.assets import mathjax
 
 MATHJAX = "tex-svg.js"
@@ -36,7 +36,8 @@ def build(here: Course, out: Path, work: Path, builder: str = "html") -> None:
         ValueError: a warning, a broken link or a solution.
     """
     source, result = work / "source", work / builder
-    made = sources.pages(here)
+    live = builder == "html" and make_live.esbuild(here.root) is not None
+    made = sources.pages(here, live=live)
     if found := list(leaks(made, solutions(here.root))):
         raise ValueError("pages must hold no solutions, got\n  " + "\n  ".join(found))
     formulas = mathjax()
@@ -58,6 +59,10 @@ def build(here: Course, out: Path, work: Path, builder: str = "html") -> None:
         raise ValueError("Sphinx reported warnings (above). Fix them and run it again")
     sources.empty(out)
     shutil.copytree(result, out, ignore=shutil.ignore_patterns(*NOT_READ))
+    if live:
+        (out / make_live.PAGE).write_text(make_live.live_page(here), "utf-8")
+    elif builder == "html":
+        print(f"The site is made without it: {make_live.MISSING}", flush=True)
     (out / ".nojekyll").touch()  # otherwise GitHub Pages ignores _static
     if builder == "html" and (found := list(links.problems(out))):
         raise ValueError("every link must lead to a page, got\n  " + "\n  ".join(found))

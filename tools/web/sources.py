@@ -10,12 +10,13 @@ import shutil
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from attention_clinic import BUGS
 from tools.course import outputs
 from tools.course.registry import Chapter, Course
 from tools.course.student_copy import for_students
-from tools.web import catalogue, indexes
+from tools.web import catalogue, indexes, make_live
 from tools.web.pages import Figures, chapter_page, exercises_page, linked
 
 # Pages of docs/ that the site shows, and sections of README.md on its first page.
@@ -45,9 +46,12 @@ def write(made: Pages, folder: Path) -> None:
             path.write_bytes(content)
 
 
-def pages(course: Course) -> Pages:
+def pages(course: Course, live: bool = False) -> Pages:
     """Return the content of all files by name.
 
+    Args:
+        course: whose pages are made.
+        live: whether the site gets the live page, to which other pages then link.
     Raises:
         ValueError: an output or a term that the site cannot show.
     """
@@ -57,6 +61,8 @@ def pages(course: Course) -> Pages:
     for chapter in course.chapters:
         page = chapter_page(chapter, figures, _links(course, ""))
         page["cells"][0]["source"] = f"(ch{chapter.number})=\n{page['cells'][0]['source']}"
+        if live and chapter.number in make_live.CHAPTERS:
+            page["cells"].insert(1, _live_note(*make_live.CHAPTERS[chapter.number]))
         made[f"{chapter.file}.ipynb"] = json.dumps(page, ensure_ascii=False)
         page = exercises_page(chapter, _links(course, "../"))
         made[f"exercises/{chapter.exercises.name}"] = json.dumps(page, ensure_ascii=False)
@@ -67,7 +73,7 @@ def pages(course: Course) -> Pages:
     ledgers = re.sub(r"^#", "##", _page(course, "ledger", ""), flags=re.MULTILINE)
     made["shapes.md"] = indexes.shapes_page(sections, ledgers)
     made |= {f"docs/{name}.md": _page(course, name, "../") for name in DOCS}
-    made["index.md"] = _index(course, text)
+    made["index.md"] = _index(course, text, live)
     made["static/explorers.js"] = outputs.library(root)
     made["static/explorers.css"] = outputs.styles(root)
     files = {name: content.encode() for name, content in made.items()}
@@ -159,9 +165,22 @@ def _code(course: Course) -> Iterator[tuple[str, str]]:
     yield "index", "\n".join([*lines, "", "```{toctree}", ":hidden:", "", names, "```", ""])
 
 
-def _index(course: Course, text: str) -> str:
+def _live_note(section: str, words: str) -> dict[str, Any]:
+    """Return a cell that leads to a section of the live page; it is not printed."""
+    # HTML, as Sphinx knows no such page
+    text = (
+        f'<p class="d-print-none"><strong><a href="{make_live.PAGE}#{section}">'
+        f"Live in the browser</a></strong>: {words}.</p>"
+    )
+    return {"cell_type": "markdown", "id": "live", "metadata": {}, "source": text}
+
+
+def _index(course: Course, text: str, live: bool) -> str:
     """Return the first page: the start of README, the chapters, and links to other pages."""
     beginning = linked(text[: text.index("\n## ")], "", _links(course, ""))
+    if live:
+        words = "draw a digit, see every tensor of the model, and break it yourself"
+        beginning += f"\n\n{_live_note('digits', words)['source']}"
     lines = [beginning, "", "## The chapters", "", ":::{container} sbs-chapters", ""]
     lines += ["| | chapter | minutes | what you build |", "|---|---|---|---|"]
     for c in course.chapters:

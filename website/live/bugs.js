@@ -1,6 +1,6 @@
 // Bugs that pass every shape check, by their names in the catalogue of the clinic, which has their
-// words and fixes. Each replaces the functions of some steps by their wrong forms; `property` names
-// the check of properties.js that finds it.
+// words and fixes. Each replaces the functions of some steps by their incorrect forms; `property` names
+// the check of properties.js that finds it. `mixes`: what a query gets depends on the other queries.
 
 import {
   add, attentionScores, concatenate, gelu, layerNorm, linear, masked, softmax, tensor, weightedSum,
@@ -80,7 +80,7 @@ export const BUGS = [
     steps: { v_all: (t, w) => linear(t.norm1, w("attn.k_proj.weight"), w("attn.k_proj.bias")) },
   },
   {
-    id: "split-no-transpose", property: "split",
+    id: "split-no-transpose", property: "split", mixes: true,
     steps: { q: byView("q"), k: byView("k"), v: byView("v") },
   },
   { id: "scale-missing", property: "scores", steps: { scores: (t) => attentionScores(t.q, t.k, 1) } },
@@ -88,7 +88,10 @@ export const BUGS = [
     id: "scale-embed", property: "scores",
     steps: { scores: (t) => attentionScores(t.q, t.k, Math.sqrt(t.q_all.shape[1])) },
   },
-  { id: "softmax-query", property: "rows", steps: { weights: (t) => softmax(t.scores, 1) } },
+  {
+    id: "softmax-query", property: "rows", mixes: true,
+    steps: { weights: (t) => softmax(t.scores, 1) },
+  },
   { id: "softmax-heads", property: "rows", steps: { weights: (t) => softmax(t.scores, 0) } },
   { id: "softmax-missing", property: "rows", steps: { weights: (t) => t.scores } },
   {
@@ -96,10 +99,13 @@ export const BUGS = [
     steps: { weights: (t) => softmax(masked(t.scores, tensor(t.scores.shape.slice(1)))) },
   },
   {
-    id: "mix-transposed", property: "sums",
+    id: "mix-transposed", property: "sums", mixes: true,
     steps: { weighted_sum: (t) => weightedSum(transposed(t.weights), t.v) },
   },
-  { id: "merge-no-transpose", property: "join", steps: { joined: (t) => viewed(t.weighted_sum, ...t.norm1.shape) } },
+  {
+    id: "merge-no-transpose", property: "join", mixes: true,
+    steps: { joined: (t) => viewed(t.weighted_sum, ...t.norm1.shape) },
+  },
   { id: "out-missing", property: "output", steps: { attention_output: (t) => t.joined } },
   { id: "residual-from-norm", property: "residual", steps: { residual1: (t) => add(t.norm1, t.attention_output) } },
   { id: "residual-missing", property: "residual", steps: { residual2: (t) => t.mlp_output } },
@@ -110,7 +116,7 @@ export const BUGS = [
     steps: { mlp_output: (t, w) => gelu(linear(t.activated, w("mlp.fc2.weight"), w("mlp.fc2.bias"))) },
   },
   {
-    id: "dropout-eval", property: "repeat",
+    id: "dropout-eval", property: "repeat", mixes: true, // as the random numbers are one sequence
     steps: { weights: (t, w, step, seed) => dropout(softmax(t.scores), seed + step.layer) },
   },
 ];

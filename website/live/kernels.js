@@ -11,7 +11,9 @@ export function tensor(shape, data) {
 export const copy = (x) => tensor([...x.shape], x.data.slice());
 
 export function add(x, y) {
-  return tensor(x.shape, x.data.map((value, at) => value + y.data[at]));
+  const result = tensor(x.shape);
+  for (let at = 0; at < x.data.length; at++) result.data[at] = x.data[at] + y.data[at];
+  return result;
 }
 
 // (n, e), weight (m, e), bias (m) or null -> (n, m): each token times the transposed weight. Two
@@ -62,7 +64,9 @@ function erf(x) {
 }
 
 export function gelu(x) {
-  return tensor(x.shape, x.data.map((value) => value / 2 * (1 + erf(value / Math.SQRT2))));
+  const result = tensor(x.shape);
+  for (let at = 0; at < x.data.length; at++) result.data[at] = x.data[at] / 2 * (1 + erf(x.data[at] / Math.SQRT2));
+  return result;
 }
 
 // softmax over one axis; a line of minus infinities gives 0, as a fully masked row does in `utils`

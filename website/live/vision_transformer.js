@@ -63,14 +63,19 @@ function asStep([name, letters, chapter, compute], layer = null) {
 //   changes: {step: {index: number}}, written into a step's tensor before the next step reads it
 //   seed: of the random numbers, which only dropout needs
 //   until: the last step that is needed
+//   classOnly: only the logits are needed: in the last block, leave out all queries but that of the class token
 // Returns {step: tensor}.
-export function run(parameters, image, { bug = null, changes = {}, seed = 1, until = "probabilities" } = {}) {
-  const found = {};
+export function run(parameters, image, { bug = null, changes = {}, seed = 1, until = "probabilities", classOnly = false } = {}) {
+  const found = {}, last = SIZES.layers - 1;
+  if (bug?.mixes || Object.keys(changes).some((name) => name.startsWith(`${last}.`))) classOnly = false;
   let t = { image }, layer = null, x = null;
   for (const step of STEPS) {
     if (step.layer !== layer) { // a block begins, or the end
       layer = step.layer;
       t = { image, x };
+    }
+    if (classOnly && step.name === `${last}.q`) { // keys and values of all tokens are there
+      for (const name of ["x", "norm1", "q_all"]) t[name] = rows(t[name], 0, 1);
     }
     const prefix = layer === null ? "" : `encoder.layers.${layer}.`;
     const w = (name) => parameters[prefix + name];
@@ -90,4 +95,10 @@ export function run(parameters, image, { bug = null, changes = {}, seed = 1, unt
 export function predicted(found) {
   const { data } = found.logits;
   return data.indexOf(Math.max(...data));
+}
+
+// Test digit number `at` of the bytes of all, 64 for each with ink from 0 to 16, as the model reads it.
+export function testDigit(images, at) {
+  const side = 8, pixels = images.subarray(at * side * side, (at + 1) * side * side);
+  return tensor([side, side], Float64Array.from(pixels, (ink) => ink / 16));
 }
