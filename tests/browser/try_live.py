@@ -354,8 +354,10 @@ def test_every_bug_breaks_its_property_and_the_count(live: Page) -> None:
         put_in(live, bug)
         marks = live.locator("#properties td:first-child").all_text_contents()
         broken = [name for name, mark in zip(ORDER, marks, strict=True) if mark == "✗ broken"]
-        assert broken == [PROPERTY[bug]], bug
-        assert marks.count("✓ holds") == len(ORDER) - 1
+        # dropout sets weights to 0, so they do not sum to 1 any more, either
+        also = ["rows"] if bug == "dropout-eval" else []
+        assert broken == [*also, PROPERTY[bug]], bug
+        assert marks.count("✓ holds") == len(ORDER) - len(broken)
         count, first = reference(bug)
         said = live.locator("#count").inner_text()
         assert re.findall(r"(\d+) of 360", said) == [str(right), str(count)], bug
