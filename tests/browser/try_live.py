@@ -435,10 +435,3 @@ def test_every_window_and_every_reader(
         ]
         assert not found, "\n".join(found)
         assert not page.problems
-
-
-def test_the_page_reads_well_without_scripts(browser: Browser, file: Path) -> None:
-    with browser.new_context(java_script_enabled=False, offline=True) as context:
-        page = context.new_page()
-        page.goto(file.as_uri(), timeout=LONG)
-        expect(page.get_by_text("This page needs JavaScript")).to_be_visible()
