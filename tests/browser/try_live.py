@@ -114,7 +114,7 @@ def live(context: BrowserContext, file: Path) -> Iterator[Page]:
 
 @cache
 def reference(bug: str = "") -> tuple[int, int]:
-    """Return how many test digits PyTorch predicts correctly with a bug, and its first prediction."""
+    """Return how many test digits PyTorch predicts correctly, and what it predicts of the first."""
     _, (x, y) = load_digits()
     logits = trace(load_shipped("digits").double(), x.double(), bug)["logits"][:, 0]
     best = logits.argmax(dim=-1)
@@ -264,10 +264,11 @@ def test_every_step_has_its_arithmetic(live: Page) -> None:
             said = live.locator("#cell").inner_text()
             number = said.removeprefix("This number is ").rstrip(".")
             words = arithmetic.inner_text()
-            assert words.endswith(f"= {number}") or ": " in words and shape.endswith("W=8)"), words
+            is_image = shape.endswith("W=8)")
+            assert words.endswith("draw to change it" if is_image else f"= {number}"), words
             expect(arithmetic).not_to_have_class("bad")
             sources = live.locator("#steps .source").count() + live.locator("#operands li").count()
-            assert sources > 0 or shape.endswith("W=8)")
+            assert (sources == 0) == is_image
 
 
 def test_a_number_is_chosen_by_mouse_and_keyboard(live: Page) -> None:
@@ -294,8 +295,8 @@ def test_a_number_is_chosen_by_mouse_and_keyboard(live: Page) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("1e300", "between −1 million and 1 million, got 1e300"),
-        ("-Infinity", "between −1 million and 1 million, got -Infinity"),
+        ("1e300", "between -1 million and 1 million, got 1e300"),
+        ("-Infinity", "between -1 million and 1 million, got -Infinity"),
         ("hello", 'a number, got "hello"'),
         ("", "a number, got nothing"),
         ("1,2,3", 'a number, got "1,2,3"'),
@@ -353,8 +354,10 @@ def test_every_bug_breaks_its_property_and_the_count(live: Page) -> None:
         put_in(live, bug)
         marks = live.locator("#properties td:first-child").all_text_contents()
         broken = [name for name, mark in zip(ORDER, marks, strict=True) if mark == "✗ broken"]
-        assert broken == [PROPERTY[bug]], bug
-        assert marks.count("✓ holds") == len(ORDER) - 1
+        # dropout sets weights to 0, so they do not sum to 1 any more, either
+        also = ["rows"] if bug == "dropout-eval" else []
+        assert broken == [*also, PROPERTY[bug]], bug
+        assert marks.count("✓ holds") == len(ORDER) - len(broken)
         count, first = reference(bug)
         said = live.locator("#count").inner_text()
         assert re.findall(r"(\d+) of 360", said) == [str(right), str(count)], bug
@@ -382,11 +385,11 @@ def test_what_is_broken(context: BrowserContext, file: Path) -> None:
     verdict, say, answer = page.locator("#verdict"), page.locator("#say"), page.locator("#answer")
     expect(say).to_be_disabled()
     page.locator("#quiz").click()
-    expect(page.locator("#bugs")).to_be_disabled()
+    expect(page.locator("#bugs input").first).to_be_disabled()
     marks = page.locator("#properties td:first-child")
     assert set(marks.all_text_contents()) == {"? hidden"}
     assert set(page.locator("#steps .note").all_text_contents()) == {""}
-    assert hidden not in page.locator("#bugs input:checked").all_text_contents()
+    expect(page.locator("#bugs input:checked")).to_have_count(0)
     say.click()
     expect(verdict).to_contain_text("must be one of the list, got none")
     other = next(bug for bug in IDS if PROPERTY[bug] != PROPERTY[hidden])
@@ -432,10 +435,3 @@ def test_every_window_and_every_reader(
         ]
         assert not found, "\n".join(found)
         assert not page.problems
-
-
-def test_the_page_reads_well_without_scripts(browser: Browser, file: Path) -> None:
-    with browser.new_context(java_script_enabled=False, offline=True) as context:
-        page = context.new_page()
-        page.goto(file.as_uri(), timeout=LONG)
-        expect(page.locator("noscript")).to_contain_text("needs JavaScript")

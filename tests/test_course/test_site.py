@@ -14,7 +14,17 @@ from tools.course import outputs, release
 from tools.course.registry import ROOT, Course, course
 from tools.course.solution_leaks import leaks, solutions
 from tools.course.source_notebooks import BEGIN, END
-from tools.web import book, catalogue, indexes, links, make_site, pages, predictions, sources
+from tools.web import (
+    book,
+    catalogue,
+    indexes,
+    links,
+    make_live,
+    make_site,
+    pages,
+    predictions,
+    sources,
+)
 
 
 @pytest.fixture(scope="module")
@@ -176,6 +186,24 @@ def test_links_lead_to_pages_or_leave_their_words() -> None:
     assert pages.linked(text, "notebooks/exercises", link) == (
         "[a](../01_a.ipynb), b, ![c](https://x.org/c.png)\n```\n[d](e)\n```"
     )
+
+
+def test_the_live_page_is_linked_only_where_it_is_made(made: sources.Pages) -> None:
+    with_page = sources.pages(course(), live=True)
+    named = {name for name, content in with_page.items() if make_live.PAGE.encode() in content}
+    chapters = [chapter for chapter in course().chapters if chapter.number in make_live.CHAPTERS]
+    assert len(chapters) == len(make_live.CHAPTERS)
+    assert named == {"index.md", *(f"{chapter.file}.ipynb" for chapter in chapters)}
+    assert not [name for name, content in made.items() if make_live.PAGE.encode() in content]
+    sections = {section for section, _ in make_live.CHAPTERS.values()}
+    page = (ROOT / make_live.LIVE / "page.html").read_text("utf-8")
+    assert all(f'<section id="{section}"' in page for section in sections)
+
+
+def test_a_live_page_without_esbuild_says_what_to_type(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(make_live.shutil, "which", lambda _: None)
+    with pytest.raises(ValueError, match="type: npm ci --prefix website/live"):
+        make_live.live_page(course())
 
 
 def test_broken_links_are_seen(tmp_path: Path) -> None:

@@ -72,7 +72,7 @@ def _script(root: Path) -> str:
     if program is None:
         raise ValueError(MISSING)
     start = root / LIVE / "page.js"
-    call = [program, start, "--bundle", "--format=iife", "--minify", "--charset=utf8"]
+    call = [str(program), str(start), "--bundle", "--format=iife", "--minify", "--charset=utf8"]
     made = subprocess.run(call, capture_output=True, text=True, check=False)
     if made.returncode:
         raise ValueError(f"{PAGE}: esbuild must accept website/live, got {made.stderr}. Fix it.")

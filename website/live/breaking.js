@@ -21,7 +21,7 @@ function startSwitches(state, refresh) {
   const { catalogue } = state.data, list = document.querySelector("#bugs"), fix = document.querySelector("#fix");
   const inputs = [null, ...BUGS].map((bug) => {
     const label = make(list, "label"), input = make(label, "input", { type: "radio", name: "bug", value: bug?.id ?? "" });
-    make(label, "span", {}, bug ? `The model ${catalogue[bug.id].words}.` : "Nothing: the model of chapter 07.");
+    make(label, "span", {}, bug ? catalogue[bug.id].words : "is correct: the one of chapter 07");
     input.addEventListener("change", () => {
       state.bug = bug;
       refresh();
@@ -102,7 +102,7 @@ function startQuiz(state, refresh) {
   const [start, answer, say, show, verdict] = ["#quiz", "#answer", "#say", "#show", "#verdict"]
     .map((id) => document.querySelector(id));
   answer.append(new Option("choose an answer", ""));
-  for (const { id } of BUGS) answer.append(new Option(`The model ${catalogue[id].words}.`, id));
+  for (const { id } of BUGS) answer.append(new Option(catalogue[id].words, id));
 
   start.addEventListener("click", () => {
     const others = BUGS.filter((bug) => bug !== state.bug);

@@ -128,7 +128,7 @@ export function typedNumber(text) {
     return { problem: `The value must be a number, got ${typed ? `"${typed}"` : "nothing"}. Type for example 0.5.` };
   }
   if (Math.abs(value) > 1e6) {
-    return { problem: `The value must be between −1 million and 1 million, got ${typed}. Type a smaller one.` };
+    return { problem: `The value must be between -1 million and 1 million, got ${typed}. Type a smaller one.` };
   }
   return { value };
 }
