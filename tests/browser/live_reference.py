@@ -1,4 +1,4 @@
-"""The models of the live page in PyTorch, correct and with the wrong forms of the clinic's catalogue.
+"""The models of the live page in PyTorch, correct and with wrong forms of the clinic's catalogue.
 
 Every step has the name that website/live/vision_transformer.js gives it.
 """

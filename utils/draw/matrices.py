@@ -335,7 +335,9 @@ def _heat(ax: Axes, panel: _Panel, cell: float) -> AxesImage:
     """Draw one table into its axes, with the words in its cells and around it."""
     rows, columns = panel.table.shape
     numbers = np.ma.masked_invalid(panel.table.astype(np.float64))
-    image = ax.imshow(numbers, color_map(panel.norm), panel.norm, interpolation="nearest", aspect="auto")
+    image = ax.imshow(
+        numbers, color_map(panel.norm), panel.norm, interpolation="nearest", aspect="auto"
+    )
     ax.set_frame_on(False)
     ax.tick_params(length=0)
     if panel.words or max(rows, columns) <= 20:
