@@ -30,6 +30,7 @@ IDS = re.findall(r'id: "([\w-]+)"', SCRIPT)
 PROPERTY = dict(re.findall(r'id: "([\w-]+)",\s+property: "(\w+)"', SCRIPT))
 ORDER = re.findall(r'^  \["(\w+)", "', (LIVE / "properties.js").read_text("utf-8"), re.MULTILINE)
 LARGEST = 3 * 2**20  # bytes of the page with all weights
+FRAMES = "() => new Promise((d) => requestAnimationFrame(() => requestAnimationFrame(d)))"
 needs_node = pytest.mark.skipif(not shutil.which("node"), reason="node is not installed")
 
 
@@ -145,7 +146,7 @@ def check_prediction(page: Page) -> None:
 def put_in(page: Page, bug: str) -> None:
     """Put a bug into the model, and wait until the count is there."""
     page.locator(f'#bugs input[value="{bug}"]').check()
-    page.wait_for_function("document.querySelector('#count').textContent.startsWith('Counting')")
+    page.evaluate(FRAMES)  # after these, an earlier count is gone
     page.wait_for_function(
         "document.querySelector('#count').textContent.startsWith('Test')", timeout=LONG
     )
