@@ -153,6 +153,7 @@ NORMALISE_MISTAKES = patches(
         "std-multiplied": ("/ std", "* std"),
         "mean-added": ("- mean", "+ mean"),
         "divides-before-subtracting": ("- mean[c]) / std[c]", "/ std[c]) - mean[c]"),
+        "only-mean-divided": ("(images[:, c] - mean[c]) /", "images[:, c] - mean[c] /"),
         "mean-and-std-exchanged": ("- mean[c]) / std[c]", "- std[c]) / mean[c]"),
         "only-first-picture": ("[:, c]", "[0, c]"),
         "divided-by-variance": ("std[c]", "std[c] ** 2"),

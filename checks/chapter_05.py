@@ -357,10 +357,10 @@ def finite_gradient(answer: Callable, names: list[str]) -> None:
 
 
 def half_precision(answer: Callable, names: list[str]) -> None:
-    """Raise `Wrong` unless float16 scores give float16 weights."""
-    scores, mask = scores_and_mask(Case(6, torch.float16))
+    """Raise `Wrong` unless float16 scores give float16 weights, 0 in fully masked rows too."""
+    scores, mask, _ = rows_with_none(Case(6, torch.float16))
     try:
-        wrong = difference(run(answer, (scores, mask), names), masked_softmax(scores, mask))
+        wrong = difference(run(answer, (scores, mask), names), weighed(scores, mask))
     except Wrong as raised:
         wrong = raised.what
     if wrong:

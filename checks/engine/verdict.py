@@ -308,15 +308,18 @@ def _in_double(
     A notebook works in single precision, checks work in double: torch.zeros(n) is right there.
 
     Returns:
-        The verdict on right answers, or on answers that first raised an error about dtypes; the
-        first verdict on others.
+        The verdict on right answers, or on answers whose dtype was all that the first verdict
+        said, or raised an error about; the first verdict on others.
     """
     with _alike(), DoubleConstants():
         try:
             return Verdict(first.exercise, RIGHT, as_message(function(*answers)))
         except Exception as error:
-            raised_first = first.message.core.id == "raises"
-            return _refused(first.exercise, answers, error, explain) if raised_first else first
+            if first.message.core.id not in ("raises", "dtype-differs"):
+                return first
+            again = _refused(first.exercise, answers, error, explain)
+            same = again.message.core.id == first.message.core.id == "dtype-differs"
+            return first if same else again  # the first says the dtype that the student sees
 
 
 def _refused(id: str, answers: tuple[Any, ...], wrong: Exception, explain: bool) -> Verdict:

@@ -196,6 +196,13 @@ BANK = {
             code(
                 """
                 def healthy(images, mean, std):
+                    return images - mean[:, None, None] / std[:, None, None]
+                """,
+                cause="only-mean-divided",
+            ),
+            code(
+                """
+                def healthy(images, mean, std):
                     result = images.clone()
                     for i in range(len(mean)):
                         result[:, :, i] = (result[:, :, i] - mean[i]) / std[i]
@@ -327,6 +334,17 @@ BANK = {
     "00.5": Bank(
         wrong=[
             swap("mixed[new] +=", "mixed[new] =", cause="last-product-only"),
+            code(  # in single precision, as hint 1 has it: that is not the mistake
+                """
+                def remix_loop(image, table):
+                    mixed = torch.zeros(len(table), *image.shape[1:])
+                    for new in range(len(table)):
+                        for c in range(len(image)):
+                            mixed[new] = table[new, c] * image[c]
+                    return mixed
+                """,
+                cause="last-product-only",
+            ),
             swap("table[new, c] * image[c]", "image[c]", cause="sum-without-table"),
             swap("return mixed", "return mixed / len(image)", cause="mean-over-channels"),
             code(

@@ -179,6 +179,17 @@ BANK = {
     ),
     "03.3": Bank(
         wrong=[
+            code(  # in single precision, as hint 1 has it: that is not the mistake
+                """
+                def scores_loop(q, k):
+                    scores = torch.zeros(len(q), len(k))
+                    for i in range(len(q)):
+                        for j in range(len(k)):
+                            scores[i, j] = (q[i] * k[j]).sum()
+                    return scores
+                """,
+                cause="scores-not-divided",
+            ),
             code(
                 """
                 def scores(q, k):

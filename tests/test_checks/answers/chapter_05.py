@@ -323,6 +323,16 @@ BANK = {
     ),
     "05.5": Bank(
         wrong=[
+            code(  # 1e-9 is 0 in float16, so a fully masked row is 0 / 0
+                """
+                def masked_weights(scores, attn_mask):
+                    low = scores.masked_fill(~attn_mask, -torch.inf)
+                    powers = (low - low.amax(dim=-1, keepdim=True)).exp()
+                    powers = powers.masked_fill(~attn_mask, 0.0)
+                    return powers / (powers.sum(dim=-1, keepdim=True) + 1e-9)
+                """,
+                cause="holds-nan",
+            ),
             swap("-torch.inf", "0.0", cause="largest-of-masked-as-zero"),
             weighs("scores.masked_fill(~attn_mask, 0.0)", cause="masked-score-is-zero"),
             weighs("scores * attn_mask", cause="masked-score-is-zero"),
