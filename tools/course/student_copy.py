@@ -56,6 +56,7 @@ KEPT_BACK = (
     "instructor.mk",
     "tests/browser/live_reference.py",
     "tests/browser/try_live.py",
+    "tests/browser/try_live_text.py",
     "tests/browser/try_site.py",
     "tests/test_checks/answers",
     "tests/test_checks/exercise_bank.py",
