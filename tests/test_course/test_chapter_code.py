@@ -256,6 +256,43 @@ PAIRS += [
 ]
 PAIRS += [
     Pair(
+        19,
+        "experts",
+        "MixtureOfExperts",
+        lambda: (normal(2, 9, 12),),
+        {"embed_dim": 12, "mlp_dim": 10, "num_experts": 7, "experts_per_token": 3},
+        (12, 10, 7, 3),
+    ),
+    Pair(
+        19,
+        "experts",
+        "load_balancing_loss",
+        lambda: (normal(9, 7).softmax(dim=-1), normal(9, 7).topk(3).indices),
+    ),
+    Pair(
+        19,
+        "latent_attention",
+        "LatentAttention",
+        lambda: (normal(2, 9, 12), torch.ones(9, 9, dtype=torch.bool).tril(), torch.arange(9)),
+        {
+            **{"embed_dim": 12, "num_heads": 3, "head_dim": 4, "rotary_dim": 8},
+            **{"value_dim": 6, "latent_dim": 7, "query_latent_dim": 9},
+        },
+    ),
+    Pair(
+        19,
+        "linear_attention",
+        "gated_delta_rule",
+        lambda: (
+            normal(2, 3, 6, 4),
+            nn.functional.normalize(normal(2, 3, 6, 4) + 1, dim=-1),
+            normal(2, 3, 6, 5),
+            *normal(2, 2, 3, 6).sigmoid(),
+        ),
+    ),
+]
+PAIRS += [
+    Pair(
         20,
         "preferences",
         "sequence_log_probs",
