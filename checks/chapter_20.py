@@ -190,7 +190,7 @@ WEIGHTED, BOTH = "(weights * gained).sum()", "log_best.exp(), log_best"
 OPTIMUM_MISTAKES = patches(
     optimum,
     {
-        "exp-overflows": each(
+        "exp-of-rewards-overflows": each(
             *(BEST, "(tilted.exp() / tilted.exp().sum()).log()"),
             *("tilted - tilted.exp().sum().log()", "tilted.softmax(dim=0).log()"),
         ),

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from utils.cache import KeyValueCache
 from utils.masking import Mask
 from utils.training import eval_mode
-from utils.validation import check_number, check_positive, check_real, check_shape
+from utils.validation import check_floating, check_number, check_positive, check_real, check_shape
 
 
 @torch.no_grad()
@@ -154,13 +154,15 @@ def guided_logits(logits: Tensor, null_logits: Tensor, guidance: float) -> Tenso
         guidance: the scale, at least 0. The paper's weight w is guidance - 1.
 
     Shape: logits, null_logits and result (b, vocabulary)
-    Raises: ValueError for two shapes, or a guidance below 0.
+    Raises: ValueError for two shapes, logits that are integers, or a guidance below 0.
     Source: Ho and Salimans 2022, equation 6; chapter 18.
     """
     fix = "1 leaves the logits as they are, 2 or 3 are common."
     check_real("guided_logits", "[0, inf)", fix, guidance=guidance)
     b, v = logits.shape
     check_shape("guided_logits", "null_logits", null_logits, "b v", "One row for each.", b=b, v=v)
+    for name, given in (("logits", logits), ("null_logits", null_logits)):
+        check_floating("guided_logits", name, given, "Pass the last logits of a model.")
     return null_logits + guidance * (logits - null_logits)
 
 

@@ -223,6 +223,10 @@ FUNCTIONS: dict[str, tuple[Callable, dict[str, Any]]] = {
         {"start_id": 2, "end_id": 3, "width": 2, "max_length": 3, "length_penalty": 0.5},
     ),
     "next_probabilities": (generation.next_probabilities, {"logits": LOGITS, **CHOICE}),
+    "guided_logits": (
+        generation.guided_logits,
+        {"logits": LOGITS[0], "null_logits": LOGITS[1], "guidance": 2.0},
+    ),
     "generate": (
         lambda **options: generation.generate(model(), **options),
         {"ids": IDS, "steps": 3, "end_id": 1, "padding_id": 0, "seed": 0, **CHOICE},

@@ -248,9 +248,13 @@ BANK = {
                     best = best / best.sum()
                     return best.log(), (best * (best.log() - log_ref)).sum() / math.log(2)
                 """,
-                cause="exp-overflows",
+                cause="exp-of-rewards-overflows",
             ),
-            swap(BEST, "(log_ref + reward / beta).softmax(dim=0).log()", cause="exp-overflows"),
+            swap(
+                BEST,
+                "(log_ref + reward / beta).softmax(dim=0).log()",
+                cause="exp-of-rewards-overflows",
+            ),
             swap("nats / math.log(2)", "nats.item() / math.log(2)", cause="is-no-tensor"),
         ],
         right=[
