@@ -160,7 +160,9 @@ def choose(page: Page, name: str, number: int = 0) -> None:
 
 def typed(page: Page, text: str) -> None:
     # what a click chose is drawn in the next frame, and then the field shows its number
-    page.evaluate("new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn)))")
+    page.evaluate(
+        "new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn)))"
+    )
     page.locator("#value").fill(text)
     page.locator("#value").press("Enter")
 

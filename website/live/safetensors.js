@@ -3,7 +3,9 @@
 import { tensor } from "./kernels.js";
 
 export function bytesOf(base64) {
-  return Uint8Array.from(atob(base64), (character) => character.charCodeAt(0));
+  const characters = atob(base64), bytes = new Uint8Array(characters.length);
+  for (let at = 0; at < bytes.length; at++) bytes[at] = characters.charCodeAt(at);
+  return bytes;
 }
 
 // bytes of a safetensors file of float32 tensors -> {name: tensor}
@@ -14,9 +16,8 @@ export function readTensors(bytes) {
   for (const [name, { shape, dtype, data_offsets: [first, last] }] of Object.entries(header)) {
     if (name === "__metadata__") continue;
     if (dtype !== "F32") throw new Error(`${name} must hold float32, got ${dtype}`);
-    const numbers = Float64Array.from({ length: (last - first) / 4 }, (_, at) =>
-      view.getFloat32(8 + length + first + 4 * at, true));
-    found[name] = tensor(shape, numbers);
+    const numbers = new Float32Array(bytes.slice(8 + length + first, 8 + length + last).buffer);
+    found[name] = tensor(shape, Float64Array.from(numbers));
   }
   return found;
 }
