@@ -16,7 +16,8 @@ export function readTensors(bytes) {
   for (const [name, { shape, dtype, data_offsets: [first, last] }] of Object.entries(header)) {
     if (name === "__metadata__") continue;
     if (dtype !== "F32") throw new Error(`${name} must hold float32, got ${dtype}`);
-    const numbers = new Float32Array(bytes.slice(8 + length + first, 8 + length + last).buffer);
+    const start = bytes.byteOffset + 8 + length; // a copy, since numbers must begin at a multiple of 4
+    const numbers = new Float32Array(bytes.buffer.slice(start + first, start + last));
     found[name] = tensor(shape, Float64Array.from(numbers));
   }
   return found;
