@@ -10,7 +10,13 @@ from utils.cache import KeyValueCache
 from utils.masking import Mask
 from utils.modern_decoder import RMSNorm
 from utils.rotary import RopeScaling, apply_rotary
-from utils.validation import check_mask, check_positive, check_rotary, check_shape
+from utils.validation import (
+    check_mask,
+    check_positive,
+    check_rotary,
+    check_shape,
+    known_positions,
+)
 
 
 class LatentAttention(nn.Module):
@@ -99,13 +105,7 @@ class LatentAttention(nn.Module):
     ) -> Tensor:
         fix = f"Tokens have shape (b, n, {self.embed_dim}); one sequence alone is tokens[None]."
         check_shape("LatentAttention", "x", x, "b i e", fix, e=self.embed_dim)
-        if positions is None:
-            if cache is not None:
-                raise ValueError(
-                    "LatentAttention: with a cache the positions must be given, got positions=None."
-                    " Before the first layer they start at cache.length."
-                )
-            positions = torch.arange(x.shape[1], device=x.device)
+        positions = known_positions("LatentAttention", positions, x, cache)
         h, d, r = self.num_heads, self.head_dim, self.rotary_dim
         q, q_rotary = rearrange(self.q_proj(x), "b i (h d) -> b h i d", h=h).split([d, r], dim=-1)
         latent, k_rotary = self.kv_down(x)[:, None].split([self.latent_dim, r], dim=-1)

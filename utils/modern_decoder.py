@@ -20,6 +20,7 @@ from utils.validation import (
     check_real,
     check_rotary,
     check_shape,
+    known_positions,
 )
 
 
@@ -169,14 +170,7 @@ class GroupedQueryAttention(nn.Module):
     ) -> Tensor:
         fix = f"Tokens have shape (b, n, {self.embed_dim}); one sequence alone is tokens[None]."
         check_shape("GroupedQueryAttention", "x", x, "b i e", fix, e=self.embed_dim)
-        if positions is None:
-            if cache is not None:  # its length is that of the layers before this one
-                raise ValueError(
-                    "GroupedQueryAttention: with a cache the positions must be given, "
-                    "got positions=None. Before the first layer they are "
-                    "torch.arange(cache.length, cache.length + n)."
-                )
-            positions = torch.arange(x.shape[1], device=x.device)
+        positions = known_positions("GroupedQueryAttention", positions, x, cache)
         q = rearrange(self.q_proj(x), "b i (h d) -> b h i d", h=self.num_heads)
         k = rearrange(self.k_proj(x), "b j (g d) -> b g j d", g=self.num_kv_heads)
         v = rearrange(self.v_proj(x), "b j (g d) -> b g j d", g=self.num_kv_heads)

@@ -150,6 +150,18 @@ def check_cache(where: str, cache: Any, length: int) -> None:
         )
 
 
+def known_positions(where: str, positions: Tensor | None, x: Tensor, cache: Any) -> Tensor:
+    """Return the positions of tokens (b, i, e): those that are given, without a cache from 0 on."""
+    if positions is not None:
+        return positions
+    if cache is not None:  # its length is that of the layers before this one
+        raise ValueError(
+            f"{where}: with a cache the positions must be given, got positions=None. "
+            "Before the first layer they are torch.arange(cache.length, cache.length + n)."
+        )
+    return torch.arange(x.shape[1], device=x.device)
+
+
 def check_positions(where: str, positions: Tensor, b: int, n: int) -> None:
     """Raise unless positions are numbers of shape (n,) or (b, n)."""
     if tuple(positions.shape) not in [(n,), (b, n)] or positions.dtype == torch.bool:
