@@ -21,6 +21,21 @@ def random(*shape: int, seed: int = 0, **options) -> Tensor:
     return values.to(**options) if options else values
 
 
+def same_and_backward(result: Tensor, expected: Tensor, x: Tensor, other: Tensor) -> None:
+    """Check two outputs, run both backwards from one random loss, and check the inputs' gradients.
+
+    Args:
+        result, expected: ours and the reference's.
+        x, other: the inputs that they were computed from.
+    """
+    assert result.std() > 0.1, "so that equal says something"
+    torch.testing.assert_close(result, expected, **CLOSE)
+    weights = random(*result.shape, seed=2)
+    (result * weights).sum().backward()
+    (expected * weights).sum().backward()
+    torch.testing.assert_close(x.grad, other.grad, **CLOSE)
+
+
 def error_of(call: Callable[[], object]) -> str:
     """Return the text of the `ValueError` that a call raises, after checking its form."""
     with pytest.raises(ValueError) as caught:
