@@ -48,7 +48,8 @@ function startProperties(state) {
     return { id, row, mark };
   });
   return () => {
-    const { bug, changes, parameters, image, hidden } = state, held = properties(parameters, image, { bug, changes });
+    const { bug, changes, parameters, image, hidden, found } = state;
+    const held = properties(parameters, image, { bug, changes }, found);
     for (const { id, row, mark } of rows) {
       row.className = hidden ? "" : held[id] ? "holds" : "broken";
       mark.textContent = hidden ? "? hidden" : held[id] ? "✓ holds" : "✗ broken";

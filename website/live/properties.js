@@ -91,8 +91,8 @@ export const PROPERTIES = [
 ].map(([id, words, chapter]) => ({ id, words, chapter }));
 
 // Which properties hold for a picture: {id: true or false}.
-export function properties(parameters, image, options = {}) {
-  const found = run(parameters, image, options);
+//   found: what a run with these options returned
+export function properties(parameters, image, options, found) {
   const results = Object.fromEntries(Object.entries(OF_MODEL).map(([id, check]) => [id, check(found, parameters)]));
   for (const [id, check] of Object.entries(OF_BLOCK)) {
     results[id] = times(SIZES.layers, (layer) => {
