@@ -28,7 +28,6 @@ model that was trained as long on labels only, with no word for the ink or the p
 
 import json
 import math
-import os
 from pathlib import Path
 
 import torch
@@ -36,6 +35,7 @@ import torch.nn.functional as F
 from safetensors import torch as safetensors_torch
 from torch import Tensor
 
+from tools.course.files import write
 from utils.data import (
     ANY_DIGIT,
     INK_LEVELS,
@@ -130,13 +130,6 @@ def drawings(model: LanguageModel) -> list[str]:
     ids[:, [0, 2]] = ANY_DIGIT  # the control knows no other words
     pixels = generate(model, ids, 64, top_p=0.95, seed=SEED)[:, 3:].clamp(max=INK_LEVELS - 1)
     return ["".join(LEVELS[level] for level in row) for row in pixels.tolist()]
-
-
-def write(target: Path, content: bytes) -> None:
-    """Write a file in one step: the old one stays until the new one is whole."""
-    part = target.with_name(target.name + ".part")
-    part.write_bytes(content)
-    os.replace(part, target)
 
 
 if __name__ == "__main__":

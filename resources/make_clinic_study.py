@@ -15,7 +15,6 @@ Chapter 08 draws the file, and takes `ATTENTIONS`, `build` and `train` from here
 """
 
 import json
-import os
 from pathlib import Path
 
 import torch
@@ -23,6 +22,7 @@ import torch.nn.functional as F
 from einops import einsum, rearrange
 from torch import Tensor, nn
 
+from tools.course.files import write
 from utils.attention import MultiHeadAttention
 from utils.data import SHIPPED, load_digits
 from utils.embedding import PatchEmbedding
@@ -209,7 +209,7 @@ def train(bug: str, seed: int, epochs: int = EPOCHS) -> tuple[VisionTransformer,
 
 
 def save(measured: dict[str, list[float]], target: Path) -> None:
-    """Write the accuracies to `target` in one step: the old file stays until the new is whole."""
+    """Write the accuracies to `target`."""
     lines = [
         f'    "{bug}": {json.dumps([round(a, 4) for a in row])}' for bug, row in measured.items()
     ]
@@ -218,9 +218,7 @@ def save(measured: dict[str, list[float]], target: Path) -> None:
         + ",\n".join(lines)
         + "\n  }\n}\n"
     )
-    part = target.with_name(target.name + ".part")
-    part.write_text(text, encoding="utf-8")
-    os.replace(part, target)
+    write(target, text.encode())
 
 
 if __name__ == "__main__":

@@ -22,7 +22,6 @@ later depends on the stem. Also tried, with seed 0 and fewer steps, to find that
 """
 
 import json
-import os
 import sys
 from pathlib import Path
 
@@ -30,6 +29,7 @@ import torch
 from safetensors import torch as safetensors_torch
 from torch import Tensor
 
+from tools.course.files import write
 from utils.boxes import Targets, average_precision, box_iou
 from utils.data import SHIPPED, draw_scenes, load_digits
 from utils.detection import DetectionTransformer, detection_loss, detections, hungarian_match
@@ -94,13 +94,6 @@ def train(seed: int) -> tuple[DetectionTransformer, list[dict[str, float]]]:
         learning_rate=LEARNING_RATE, seed=seed, measure=follow, measure_every=MEASURE_EVERY,
     )  # fmt: skip
     return model, curve
-
-
-def write(target: Path, content: bytes) -> None:
-    """Write a file in one step: the old one stays until the new one is whole."""
-    part = target.with_name(target.name + ".part")
-    part.write_bytes(content)
-    os.replace(part, target)
 
 
 if __name__ == "__main__":

@@ -22,12 +22,12 @@ Differences of a few errors are chance. Where a model looks, and which head does
 one training to the next: it is this model's habit, not a law.
 """
 
-import os
 from pathlib import Path
 
 import torch
 from safetensors import torch as safetensors_torch
 
+from tools.course.files import write
 from utils.data import SHIPPED, load_digits
 from utils.training import accuracy, fit
 from utils.vision_transformer import VisionTransformer
@@ -57,12 +57,5 @@ def build() -> VisionTransformer:
     return model
 
 
-def save(model: VisionTransformer, target: Path) -> None:
-    """Write the weights to `target` in one step: the old file stays until the new one is whole."""
-    part = target.with_name(target.name + ".part")
-    part.write_bytes(safetensors_torch.save(model.state_dict()))
-    os.replace(part, target)
-
-
 if __name__ == "__main__":
-    save(build(), TARGET)
+    write(TARGET, safetensors_torch.save(build().state_dict()))

@@ -23,7 +23,6 @@ before it.
 
 import json
 import math
-import os
 import warnings
 from pathlib import Path
 
@@ -34,6 +33,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 
+from tools.course.files import write
 from utils.data import ANY_DIGIT, INK_LEVELS, SHIPPED, drawing_ids, load_digits
 from utils.language_model import LanguageModel
 from utils.training import fit_batches
@@ -119,13 +119,6 @@ def logistic_regression() -> float:
         right = full.gather(1, torch.from_numpy(test[:, pixel, None]))
         total -= right.log2().sum().item()
     return total / test.size
-
-
-def write(target: Path, content: bytes) -> None:
-    """Write a file in one step: the old one stays until the new one is whole."""
-    part = target.with_name(target.name + ".part")
-    part.write_bytes(content)
-    os.replace(part, target)
 
 
 if __name__ == "__main__":

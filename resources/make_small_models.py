@@ -11,7 +11,6 @@ another processor the last digits differ, and they grow. Reached, and what else 
     sentence  0.994  1 minus the bits that a token costs more than it must
 """
 
-import os
 import sys
 import time
 from collections.abc import Callable
@@ -25,6 +24,7 @@ import torch.nn.functional as F
 from safetensors import torch as safetensors_torch
 from torch import Tensor, nn
 
+from tools.course.files import write
 from utils.data import (
     SHIPPED,
     date_forms,
@@ -161,13 +161,6 @@ MODELS: dict[str, Callable[[], Trained]] = {
     "sentence": sentence,
 }
 REQUIRED = {"canvas": 0.94, "date": 0.99, "rules": 0.99, "sentence": 0.99}
-
-
-def write(target: Path, content: bytes) -> None:
-    """Write a file in one step: the old one stays until the new one is whole."""
-    part = target.with_name(target.name + ".part")
-    part.write_bytes(content)
-    os.replace(part, target)
 
 
 if __name__ == "__main__":
