@@ -283,7 +283,7 @@ def test_every_setting_is_one_that_the_hub_knows(way: str, tmp_path: Path) -> No
         (tmp_path / f"{table}.csv").write_text("username,home,password\nada,/ada,x\n")
     earlier = os.umask(0o022)
     try:
-        config = PyFileConfigLoader(CONFIG.name, str(tmp_path)).load_config()
+        config = PyFileConfigLoader(str(tmp_path / CONFIG.name)).load_config()
     finally:
         os.umask(earlier)
     places = {
