@@ -226,6 +226,9 @@ def test_a_machine_that_cannot_is_refused(as_root: None, monkeypatch: pytest.Mon
         patch.setattr(hub.shutil, "which", lambda name: None if name == "node" else name)
         with pytest.raises(Refusal, match=r"Type: apt install nodejs$"):
             hub.check(Path("/srv/attention"), "trial")
+    hub.check(Path("/tmp/hub"), "local")
+    with pytest.raises(Refusal, match="HUB must be a folder"):
+        hub.check(Path("/tmp/hub"), "systemd")
     for open_to_all, text in (
         (
             lambda path: path != Path("/srv/attention"),
