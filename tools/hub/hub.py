@@ -140,7 +140,7 @@ def enrol(hub: Path, given: Namespace, how: str) -> None:
     known = accounts.read_accounts(hub)
     found = accounts.accounts_of(people, known, taken, homes)
     approved = accounts.signed_up(hub / "state" / "jupyterhub.sqlite")
-    for name in approved.keys() - {account.username for account in found} - {given.admin}:
+    for name in sorted(approved.keys() - {a.username for a in found} - {given.admin}):
         if taken(name):
             print(f"no account for the sign-up {name}: the system has a user of this name")
         else:
