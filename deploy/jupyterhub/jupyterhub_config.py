@@ -153,7 +153,9 @@ if WAY != "trial":
 
 memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 c.JupyterHub.active_server_limit = max(1, int(0.9 * memory / USED))
-c.JupyterHub.concurrent_spawn_limit = 2 * (os.cpu_count() or 1)  # a start takes a core for seconds
+# A start takes a core for two seconds: half a minute when so many come at once, and more are asked
+# to try again.
+c.JupyterHub.concurrent_spawn_limit = 10 * (os.cpu_count() or 1)
 c.JupyterHub.load_roles = [
     {
         "name": "cull",
