@@ -8,8 +8,10 @@ DUE ?=
 WEEK ?=
 LATE ?=
 NAME ?=
+HUB ?=
 
-.PHONY: release class site book exercises mutants honest new-exercise new-chapter grade
+.PHONY: release class site book exercises mutants honest new-exercise new-chapter grade \
+	hub
 
 release class site book:
 	$(RUN) $@ $(ARGS)
@@ -28,3 +30,8 @@ grade:
 		$(if $(ROSTER),--roster $(call quoted,$(ROSTER))) $(if $(DUE),--due $(call quoted,$(DUE))) \
 		$(if $(WEEK),--week $(call quoted,$(WEEK))) $(if $(LATE),--late-percent $(call quoted,$(LATE))) \
 		$(ARGS)
+
+# HUB=folder, ROSTER=class.csv
+hub:
+	$(RUN) $@ $(if $(HUB),--hub $(call quoted,$(HUB))) \
+		$(if $(ROSTER),--roster $(call quoted,$(ROSTER))) $(ARGS)

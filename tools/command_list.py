@@ -21,6 +21,7 @@ NAMES = "prefixes of file names (default: all)"
 CHAPTERS = arg("names", NAMES, "NB", nargs="*")
 CHECK = arg("--check", "write nothing, only compare", action="store_true")
 SECONDS = number(0.01, 86_400, "30")
+PORT = integer(1024)
 
 COMMANDS = (
     Command(
@@ -288,6 +289,38 @@ COMMANDS = (
             "grade week2 --out term --roster class.csv --due '2026-11-20 18:00' --late-percent 10",
             "grade --out term",
             "grade week1 --chapter 03 --jobs 4",
+        ),
+        instructors=True,
+    ),
+    Command(
+        "hub",
+        "run a server for a class: JupyterHub",
+        level="dev",
+        target="tools.hub.hub",
+        arguments=(
+            arg(
+                "--hub",
+                "folder of the server (default: /srv/attention for root, build/hub otherwise)",
+                "HUB",
+            ),
+            arg("--roster", "csv file with a line for each student", "ROSTER"),
+            arg("--port", "on 127.0.0.1, with the next two (8000)", type=PORT, default=8000),
+            arg("--admin", "user name of the instructor (instructor)", default="instructor"),
+            arg("--memory", "limit of a student's server (2GB)", type=memory, default="2GB"),
+            arg(
+                "--idle-minutes",
+                "after which kernels and servers end (60)",
+                type=integer(1),
+                default=60,
+            ),
+            arg("--sign-up", "students may ask for an account", action="store_true"),
+            arg("--trial", "for your own eyes: without system users", action="store_true"),
+            arg("--no-start", "only prepare or update", action="store_true"),
+        ),
+        examples=(
+            "hub --roster class.csv",
+            "hub --hub folder --roster class.csv --no-start",
+            "hub --trial --port 9000",
         ),
         instructors=True,
     ),

@@ -52,6 +52,8 @@ FOLDERS = {
 # Files for instructors only. Of notebooks/, only chapters and exercises are released.
 KEPT_BACK = (
     "CONTRIBUTING.md",
+    "deploy",
+    "docs/class-server.md",
     "docs/instructors.md",
     "instructor.mk",
     "tests/browser/live_reference.py",
@@ -70,6 +72,7 @@ KEPT_BACK = (
     "tests/test_checks/test_exercises.py",
     "tests/test_course/test_workflow.py",
     "tests/test_grading",
+    "tests/test_hub",
     "tools/course/exercises.py",
     "tools/course/make_exercises.py",
     "tools/course/new_chapter.py",
@@ -78,6 +81,7 @@ KEPT_BACK = (
     "tools/course/source_notebooks.py",
     "tools/course/student_copy.py",
     "tools/grading",
+    "tools/hub",
     "tools/web",
     "website",
 )
