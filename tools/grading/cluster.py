@@ -71,7 +71,7 @@ class Workers:
     def __init__(self, address: str, chapters: list[str]):
         self.address, self.chapters = address, chapters
         self.known: dict[str, Worker] = {}
-        self.sandbox = ""
+        self.sandboxes: list[str] = []  # a worker needs one of them
         self._course = worker.same_everywhere(chapters)
         self._fit = time.monotonic()  # when a worker was fit, or could be
         _be_quiet()
@@ -106,7 +106,7 @@ class Workers:
         )
         named = [one for one in SANDBOXES if one.name == wanted or (one.isolates and not wanted)]
         chosen = max(named, key=lambda one: works[one.name])
-        self.sandbox = chosen.name
+        self.sandboxes = [one.name for one in ([chosen] if works[chosen.name] else named)]
         for one in self.known.values():
             self._judge(one)
         if not any(self._is_fit(one) for one in self.known.values()):
@@ -175,13 +175,14 @@ class Workers:
         if wrong:
             reasons = (f"{n} must be {here[n]}, got {there.get(n, 'none')}" for n in wrong)
             self.refuse(one, "; ".join(reasons))
-        elif self.sandbox:
+        elif self.sandboxes:
             self._judge(one)
 
     def _judge(self, one: Worker) -> None:
         """Refuse a worker without the sandbox of the run."""
-        if not one.lacks and one.question is None and one.problems[self.sandbox]:
-            self.refuse(one, one.problems[self.sandbox])
+        problems = [one.problems.get(name) for name in self.sandboxes]
+        if not one.lacks and all(problems):
+            self.refuse(one, "; ".join(problems))
 
     def _is_fit(self, one: Worker) -> bool:
         return one.question is None and not one.lacks
@@ -201,10 +202,13 @@ class Cluster(Graders):
     Args:
         grader: knows chapters, limits and salt.
         checkpoint: keeps the grades of finished students.
+        sandbox: isolates the student's code.
         workers: of the cluster.
     """
 
-    def __init__(self, grader: Autograder, checkpoint: Checkpoint, workers: Workers):
+    def __init__(
+        self, grader: Autograder, checkpoint: Checkpoint, sandbox: Sandbox, workers: Workers
+    ):
         super().__init__(grader, checkpoint)
         self.workers = workers
         variables = {name: os.environ[name] for name in worker.SPOKEN if name in os.environ}
@@ -213,7 +217,7 @@ class Cluster(Graders):
             grader.chapters,
             grader.limits,
             grader.salt,
-            workers.sandbox,
+            sandbox.name,
             variables,
         )
         self._futures: dict[str, Future] = {}  # by address, as self.running

@@ -253,7 +253,7 @@ class Grading:
             return Pool(grader, checkpoint, self.sandbox, scratch, self.settings.jobs)
         from tools.grading.cluster import Cluster
 
-        return Cluster(grader, checkpoint, self.workers)
+        return Cluster(grader, checkpoint, self.sandbox, self.workers)
 
     def _week(self, entries: list[Entry]) -> Week:
         return Week(
