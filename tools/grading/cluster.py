@@ -27,10 +27,11 @@ from tools.grading.pool import Graders, Job
 from tools.grading.resume import Checkpoint
 from tools.grading.sandbox import SANDBOXES, Sandbox
 
-ANSWER = 60.0  # seconds for an answer of the scheduler, or of a worker about its machine
+ANSWER = 60.0  # seconds for an answer of the scheduler, or of a worker about what it has
 PATIENCE = 60.0  # seconds without any fit worker, after which a run ends
 MOMENT = 0.5  # seconds between looks at the workers
 TRIES = 3  # for a student whose worker ended or failed
+SILENT = "it did not answer"
 FAILURES = 2  # of a worker, one after the other: then it gets no more students
 
 
@@ -72,7 +73,7 @@ class Workers:
         self.address, self.chapters = address, chapters
         self.known: dict[str, Worker] = {}
         self.sandboxes: list[str] = []  # a worker needs one of them
-        self._course = worker.same_everywhere(chapters)
+        self.course = worker.same_everywhere(chapters)
         self._fit = time.monotonic()  # when a worker was fit, or could be
         _be_quiet()
         try:
@@ -136,9 +137,12 @@ class Workers:
             self.known[address] = Worker(address, question, time.monotonic(), {}, {})
         for one in self.known.values():
             self._hear(one)
-        if any(one.question or self._is_fit(one) for one in self.known.values()):
-            self._fit = time.monotonic()
-        elif time.monotonic() > self._fit + PATIENCE:
+        now = time.monotonic()
+        if any(
+            self._is_fit(w) or (w.question and now < w.asked + ANSWER) for w in self.known.values()
+        ):
+            self._fit = now
+        elif now > self._fit + PATIENCE:
             raise self._none_fit()
 
     def submit(self, address: str, function: object, *arguments: object) -> Future:
@@ -155,14 +159,20 @@ class Workers:
         one.lacks = why
         print(f"worker {one.address} gets no students: {why}", flush=True)
 
+    def note(self, one: Worker, failure: str) -> None:
+        """Note whether a worker failed with a student; refuse it if that happens again and again.
+
+        Args:
+            one: the worker.
+            failure: what went wrong, "" if nothing.
+        """
+        one.failures = one.failures + 1 if failure else 0
+        if one.failures == FAILURES or failure == SILENT:
+            self.refuse(one, failure)
+
     def _hear(self, one: Worker) -> None:
         """Take in what a worker says about its machine."""
-        if one.question is None:
-            return
-        if one.question.status == "pending":
-            if time.monotonic() > one.asked + ANSWER:
-                one.question = None
-                self.refuse(one, f"it did not answer within {ANSWER:g} s")
+        if one.question is None or one.question.status == "pending":
             return
         question, one.question = one.question, None
         try:
@@ -170,7 +180,7 @@ class Workers:
         except Exception as error:  # anything that another course raises
             self.refuse(one, f"it cannot say what it has ({type(error).__name__}: {error})")
             return
-        here, there = self._course, one.course
+        here, there = self.course, one.course
         wrong = [name for name in here if here[name] != there.get(name)]
         if wrong:
             reasons = (f"{n} must be {here[n]}, got {there.get(n, 'none')}" for n in wrong)
@@ -244,8 +254,8 @@ class Cluster(Graders):
         client = self.workers.client
         with contextlib.suppress(OSError, RuntimeError, CancelledError):
             client.cancel(list(self._futures.values()))
-            places = list(self.workers.known)
-            timeout = {"callback_timeout": ANSWER / 6}
+            known, timeout = self.workers.known, {"callback_timeout": ANSWER / 6}
+            places = [a for a, one in known.items() if one.course == self.workers.course]
             client.run(worker.end, self._order.run, workers=places, on_error="ignore", **timeout)
             client.close(timeout=ANSWER / 6)
 
@@ -270,12 +280,8 @@ class Cluster(Graders):
             future.cancel()
             if failure:
                 again += self._failed(job, address, failure)
-                if one:
-                    one.failures += 1
-                    if one.failures >= FAILURES:
-                        self.workers.refuse(one, failure)
-            elif one:
-                one.failures = 0
+            if one:
+                self.workers.note(one, failure)
         return again
 
     def _take_in(self, job: Job, future: Future) -> str:
@@ -283,7 +289,7 @@ class Cluster(Graders):
         try:
             graded = future.result(timeout=0 if future.status == "pending" else ANSWER)
         except TimeoutError:
-            return "it did not answer"
+            return SILENT
         except Exception as error:  # anything that the worker raised
             return f"{error}" or type(error).__name__
         job.log.write_bytes(graded.log)
