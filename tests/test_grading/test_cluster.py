@@ -170,14 +170,23 @@ def files(out: Path) -> dict[str, bytes]:
     }
 
 
+def ours(word: str) -> list[psutil.Process]:
+    """Return the processes that workers have started, with a word in their command."""
+    found = []
+    for process in running(MARK):
+        with contextlib.suppress(psutil.Error):
+            if word in " ".join(process.cmdline()):
+                found.append(process)
+    return found
+
+
 def graders() -> list[psutil.Process]:
     """Return the processes in which workers grade, and those that they fork for a student."""
-    return [p for p in running(MARK) if "from tools.grading.worker" in " ".join(p.cmdline())]
+    return ours("from tools.grading.worker")
 
 
 def sandboxes() -> list[psutil.Process]:
-    """Return the sandboxes that workers have started."""
-    return [p for p in running(MARK) if p.name() == choose()[0].tool]
+    return ours("fork_server.py")
 
 
 def busy_worker() -> psutil.Process:
@@ -274,7 +283,7 @@ def test_a_student_whose_workers_fail_is_given_up(monkeypatch, tmp_path, capsys,
     """The reason in the table names the workers, and the next run tries the student again."""
     workers = Workers.__new__(Workers)
     workers.known = {name: Worker(name, None, 0.0, {}, {}) for name in ("one", "two", "three")}
-    workers.look = lambda: None
+    workers.look, workers.course = lambda: None, {}
     workers.submit = lambda *_: MadeUpFuture(failure)
     nothing = SimpleNamespace(cancel=print, run=lambda *_, **__: 0, close=lambda **_: 0)
     workers.client = nothing
