@@ -150,7 +150,7 @@ def cluster(course, tmp_path_factory) -> Iterator[LocalCluster]:
 
 
 @pytest.fixture(scope="module")
-def one_machine(students, tmp_path_factory) -> Callable[[], dict[str, bytes]]:
+def one_machine(students, tmp_path_factory) -> Iterator[Callable[[], dict[str, bytes]]]:
     """Start the grading on this machine; return what waits for its results."""
     command = Command(students, tmp_path_factory.mktemp("pool") / "out", "--jobs", "2")
 
@@ -158,7 +158,9 @@ def one_machine(students, tmp_path_factory) -> Callable[[], dict[str, bytes]]:
         command.end()
         return files(command.out)
 
-    return results
+    yield results
+    command.process.terminate()
+    command.process.wait()
 
 
 def files(out: Path) -> dict[str, bytes]:
