@@ -7,6 +7,7 @@ ROSTER ?=
 DUE ?=
 WEEK ?=
 LATE ?=
+SCHEDULER ?=
 NAME ?=
 HUB ?=
 
@@ -24,12 +25,13 @@ exercises mutants honest new-exercise:
 new-chapter:
 	$(RUN) $@ $(call quoted,$(NAME)) $(ARGS)
 
-# SUBMISSIONS=folder, OUT=folder, ROSTER=class.csv, DUE=2026-11-20, WEEK=name, LATE=percent by day
+# SUBMISSIONS=folder, OUT=folder, ROSTER=class.csv, DUE=2026-11-20, WEEK=name, LATE=percent by day,
+# SCHEDULER=tcp://host:8786
 grade:
 	$(RUN) $@ $(call quoted,$(SUBMISSIONS)) $(if $(OUT),--out $(call quoted,$(OUT))) \
 		$(if $(ROSTER),--roster $(call quoted,$(ROSTER))) $(if $(DUE),--due $(call quoted,$(DUE))) \
 		$(if $(WEEK),--week $(call quoted,$(WEEK))) $(if $(LATE),--late-percent $(call quoted,$(LATE))) \
-		$(ARGS)
+		$(if $(SCHEDULER),--scheduler $(call quoted,$(SCHEDULER))) $(ARGS)
 
 # HUB=folder, ROSTER=class.csv
 hub:

@@ -270,7 +270,7 @@ COMMANDS = (
             # Judge and sandbox of a student wait for each other about a quarter of the time.
             arg(
                 "--jobs",
-                "students at once (number of cores + 1)",
+                "students at once on this machine (number of cores + 1)",
                 type=integer(1),
                 default=(os.cpu_count() or 1) + 1,
             ),
@@ -282,6 +282,7 @@ COMMANDS = (
                 "podman, bubblewrap or plain (default: the first that works here)",
                 type=one_of("podman", "bubblewrap", "plain"),
             ),
+            arg("--scheduler", "of a Dask cluster that grades: tcp://host:8786", "SCHEDULER"),
         ),
         examples=(
             "grade week1",
@@ -289,6 +290,7 @@ COMMANDS = (
             "grade week2 --out term --roster class.csv --due '2026-11-20 18:00' --late-percent 10",
             "grade --out term",
             "grade week1 --chapter 03 --jobs 4",
+            "grade week1 --scheduler tcp://host:8786",
         ),
         instructors=True,
     ),

@@ -72,11 +72,12 @@ def main(arguments: Sequence[str] = ()) -> None:
     options = parse_arguments("grade", arguments)
     # Each process that runs checks uses one core, in addition to the one of the student's code.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    if find_spec("nbgrader") is None:
-        raise Refusal(
-            f"nbgrader must be installed, got no module nbgrader. Type: {CALL} install dev",
-            status=1,
-        )
+    for name in ("nbgrader", "distributed") if options.scheduler else ("nbgrader",):
+        if find_spec(name) is None:
+            raise Refusal(
+                f"{name} must be installed, got no module {name}. Type: {CALL} install dev",
+                status=1,
+            )
     try:
         policy = parse(options.due, options.late_percent)
     except ValueError as error:
@@ -88,7 +89,9 @@ def main(arguments: Sequence[str] = ()) -> None:
         return
     folder, out = folders(options.submissions, options.out)
     limits = Limits(options.cell_seconds, options.notebook_seconds, options.memory)
-    settings = Settings(options.chapter, limits, options.jobs, options.isolation or "")
+    settings = Settings(
+        options.chapter, limits, options.jobs, options.isolation or "", options.scheduler or ""
+    )
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     root = Path(tempfile.mkdtemp(prefix="grade-"))
     try:

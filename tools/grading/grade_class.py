@@ -1,50 +1,36 @@
-"""Grade the submissions of a class: each student in a separate process, several at a time."""
+"""Grade the submissions of a class: collect, prepare, grade each student, write the results."""
 
 from __future__ import annotations
 
-import ctypes
-import errno
-import gc
 import json
-import multiprocessing
-import os
-import shutil
-import signal
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass
 from functools import cached_property
-from importlib import import_module
-from multiprocessing.connection import wait
-from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tools.commands import Refusal
 from tools.course.registry import ROOT, Chapter, course
 from tools.environment import INTERRUPTED
-from tools.grading.assignments import DIGITS_IMPORTS, Assignments, environment, prepare
+from tools.grading.assignments import Assignments, prepare
 from tools.grading.autograde import Autograder
 from tools.grading.collect import Student, collect
 from tools.grading.grade_changes import checks_of
 from tools.grading.gradebook import Entry, Gradebook, Week, week_name
-from tools.grading.grades import ChapterGrade
 from tools.grading.late_policy import LatePolicy
+from tools.grading.pool import FULL, Graders, Pool, load_checks
 from tools.grading.publish import publish
 from tools.grading.results_folder import unfinished
 from tools.grading.resume import Checkpoint, FolderInUse, hash_of
 from tools.grading.roster import Matching, Question, Roster, class_list, read_roster, who_rows
-from tools.grading.run_notebook import START, Limits
-from tools.grading.sandbox import Sandbox, SandboxPaths, choose
-from tools.grading.sandbox_process import SandboxProcess
+from tools.grading.run_notebook import Limits
+from tools.grading.sandbox import choose
 from tools.grading.student_report import page_name
 
-FULL = (errno.ENOSPC, errno.EDQUOT)
-DISK_FULL = 28  # exit status of a student's process that cannot write
-TRIES = 2  # for a student whose process was killed
-LINE = 100  # characters of the reasons in a line of progress
-PR_SET_PDEATHSIG = 1
+if TYPE_CHECKING:
+    from tools.grading.cluster import Workers
 
 
 @contextmanager
@@ -82,180 +68,14 @@ class Settings:
         limits: of each notebook.
         jobs: students at a time.
         isolation: the name of a sandbox; "" for the first that works.
+        scheduler: the address of a Dask scheduler; "" for grading on this machine.
     """
 
     chapters: list[str]
     limits: Limits
     jobs: int
     isolation: str
-
-
-# ------------------------------------------------------------------------------- the students
-
-
-@dataclass
-class Job:
-    """The grading of one student.
-
-    Args:
-        number: of the student.
-        student: the submissions.
-        page: name of the page of feedback.
-        path: the file of the checkpoint for the grades; its log is next to it.
-        tries: how many processes were started.
-        deadline: when the current process is killed, in seconds of the clock.
-    """
-
-    number: int
-    student: Student
-    page: str
-    path: Path
-    tries: int = 0
-    deadline: float = 0.0
-
-    @property
-    def log(self) -> Path:
-        return self.path.with_suffix(".txt")
-
-
-class Pool:
-    """Grade students in processes, several at a time.
-
-    Args:
-        grader: grades one student.
-        sandbox: isolates the student's code.
-        checkpoint: keeps the grades of finished students.
-        root: a folder for temporary files.
-    """
-
-    def __init__(self, grader: Autograder, sandbox: Sandbox, checkpoint: Checkpoint, root: Path):
-        self.grader, self.sandbox, self.checkpoint, self.root = grader, sandbox, checkpoint, root
-        self.grades: dict[str, list[ChapterGrade]] = {}  # by page
-        self._count = 0
-        self._running: dict[BaseProcess, Job] = {}
-        # Notebooks have their own limits. This one, in seconds of the clock, is for unforeseen
-        # failures, and a busy machine must not reach it.
-        limit = grader.limits.notebook + START
-        self._seconds = len(grader.chapters) * 20 * limit
-
-    def run(self, students: list[Student], pages: list[str], jobs: int, logs: Path) -> None:
-        """Grade all students.
-
-        Args:
-            students: the submissions.
-            pages: names of their pages.
-            jobs: students at a time.
-            logs: a folder for the logs.
-        """
-        every = [
-            Job(number, student, page, self.checkpoint.path(student, page))
-            for number, (student, page) in enumerate(zip(students, pages, strict=True))
-        ]
-        self._count = len(every)
-        waiting = [job for job in every if not self._load(job, " (done before)")]
-        try:
-            while waiting or self._running:
-                while waiting and len(self._running) < jobs:
-                    self._start(waiting.pop(0))
-                wait([process.sentinel for process in self._running], timeout=1)
-                waiting = [*self._finish(), *waiting]
-        finally:
-            for process in self._running:
-                process.kill()
-                process.join()
-        for job in every:
-            if job.log.is_file():
-                shutil.copyfile(job.log, logs / f"{job.page}.txt")
-
-    def _scratch(self, job: Job) -> Path:
-        return self.root / f"s{job.number}.{job.tries}"  # short, for paths of sockets
-
-    def _start(self, job: Job) -> None:
-        job.tries += 1
-        job.deadline = time.monotonic() + self._seconds
-        job.log.unlink(missing_ok=True)
-        fork = multiprocessing.get_context("fork")
-        process = fork.Process(target=self._grade, args=(job,))
-        process.start()
-        self._running[process] = job
-
-    def _finish(self) -> list[Job]:
-        """Take in the grades of ended processes; return the jobs to try again."""
-        again = []
-        for process, job in list(self._running.items()):
-            is_late = time.monotonic() >= job.deadline
-            if process.is_alive() and not is_late:
-                continue
-            process.kill()
-            process.join()
-            del self._running[process]
-            shutil.rmtree(self._scratch(job), ignore_errors=True)
-            if self._load(job):
-                continue
-            if process.exitcode == DISK_FULL:
-                raise OSError(errno.ENOSPC, "the disk is full")
-            if job.tries < TRIES and not is_late:  # killed from outside
-                again.append(job)
-                continue
-            reason = f"grading failed: its process ended (code {process.exitcode}). See the log"
-            self._keep(job, self.grader.failed(job.student, reason))
-        return again
-
-    def _load(self, job: Job, note: str = "") -> bool:
-        """Take in the grades of a finished student; return whether they are there."""
-        if (grades := self.checkpoint.read(job.path)) is None:
-            return False
-        self._keep(job, grades, note)
-        return True
-
-    def _keep(self, job: Job, grades: list[ChapterGrade], note: str = "") -> None:
-        self.grades[job.page] = grades
-        print(f"{len(self.grades):3}/{self._count}  {_line(job.student, grades, note)}", flush=True)
-
-    def _grade(self, job: Job) -> None:
-        """Grade one student; runs in the student's process."""
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        end_with_parent()
-        file = os.open(job.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-        os.dup2(file, 1)
-        os.dup2(file, 2)
-        scratch, assignments = self._scratch(job), self.grader.assignments
-        scratch.mkdir(parents=True)
-        outside = SandboxPaths(assignments.library, assignments.grader, scratch / "r")
-        memory = self.grader.limits.memory
-        sandbox = SandboxProcess(self.sandbox, outside, environment(), memory, job.log)
-        try:
-            grades = self.grader.grade(job.student, sandbox, scratch, job.log)
-            self.checkpoint.write(job.path, grades)
-        except OSError as error:
-            if error.errno not in FULL:
-                raise
-            sandbox.end()
-            os._exit(DISK_FULL)
-        finally:
-            sandbox.end()
-
-
-def end_with_parent() -> None:
-    """Have this process killed when its parent is killed (Linux)."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-
-
-def _line(student: Student, grades: list[ChapterGrade], note: str) -> str:
-    """Return one line about a student: points, name and reasons."""
-    points, possible = sum(g.points for g in grades), sum(g.possible for g in grades)
-    reasons = [f"{g.chapter} {g.reason}" for g in grades if g.reason and g.file]
-    if not student.chapters:
-        reasons = [*map(str, student.ignored)] or ["nothing submitted"]
-    text = "; ".join(reasons)
-    text = text if len(text) <= LINE else f"{text[: LINE - 3]}..."
-    line = f"{points:4g} of {possible:g}  {student.name}{note}"
-    return f"{line}: {text}" if text else line
-
-
-# ------------------------------------------------------------------------------------ the run
+    scheduler: str = ""
 
 
 @dataclass
@@ -349,16 +169,27 @@ class Grading:
         """Choose a sandbox, make the assignments, and load the checks."""
         submitted = {chapter for student in self.students for chapter in student.chapters}
         self.chapters = sorted(self.settings.chapters or submitted)
-        with _refusing():
-            self.sandbox, problems = choose(self.settings.isolation)
-        why = f" ({'; '.join(problems)})" if problems else ""
-        print(f"isolation: {self.sandbox.description}{why}", flush=True)
+        self._choose_sandbox()
         numbers = ", ".join(self.chapters)
         print(f"{len(self.students)} students, chapters {numbers}: preparing", flush=True)
         with _refusing():
             chapters = {number: self.known[number] for number in self.chapters}
             self.assignments: Assignments = prepare(chapters, self.root / "course")
         load_checks(self.chapters)
+
+    def _choose_sandbox(self) -> None:
+        self.workers: Workers | None = None
+        problems: list[str] = []
+        if self.settings.scheduler:
+            from tools.grading.cluster import Workers  # imports Dask
+
+            self.workers = Workers(self.settings.scheduler, self.chapters)
+            self.sandbox = self.workers.choose(self.settings.isolation)
+        else:
+            with _refusing():
+                self.sandbox, problems = choose(self.settings.isolation)
+        why = f" ({'; '.join(problems)})" if problems else ""
+        print(f"isolation: {self.sandbox.description}{why}", flush=True)
 
     def _checkpoint(self) -> Checkpoint:
         """Open the grades of an earlier, stopped run; they count if nothing has changed."""
@@ -410,12 +241,19 @@ class Grading:
         pages = [page_name(student.name, taken) for student in self.students]
         limits = self.settings.limits
         grader = Autograder(self.assignments, self.chapters, limits, checkpoint.salt)
-        pool = Pool(grader, self.sandbox, checkpoint, scratch)
-        pool.run(self.students, pages, self.settings.jobs, logs)
+        graders = self._graders(grader, checkpoint, scratch)
+        graders.run(self.students, pages, logs)
         pairs = zip(self.students, pages, strict=True)
-        week = self._week([Entry.of(student, pool.grades[page]) for student, page in pairs])
+        week = self._week([Entry.of(student, graders.grades[page]) for student, page in pairs])
         self.book.put(week, chosen=bool(self.settings.chapters))
         return publish(self.book, week, made)
+
+    def _graders(self, grader: Autograder, checkpoint: Checkpoint, scratch: Path) -> Graders:
+        if self.workers is None:
+            return Pool(grader, checkpoint, self.sandbox, scratch, self.settings.jobs)
+        from tools.grading.cluster import Cluster
+
+        return Cluster(grader, checkpoint, self.sandbox, self.workers)
 
     def _week(self, entries: list[Entry]) -> Week:
         return Week(
@@ -431,23 +269,6 @@ class Grading:
             entries,
             self.sandbox.name,
         )
-
-
-def load_checks(chapters: list[str]) -> None:
-    """Import the checks once, before the students' processes are forked."""
-    import torch
-
-    from checks.engine.verdict import exercises
-
-    torch.set_num_threads(1)
-    for chapter in chapters:
-        exercises(chapter)
-    loaded = [sys.modules[f"checks.chapter_{chapter}"] for chapter in chapters]
-    if any(hasattr(checks, "load_digits") for checks in loaded):
-        for name in DIGITS_IMPORTS:
-            import_module(name)
-    gc.collect()
-    gc.freeze()  # these objects stay: the students' processes need not collect them
 
 
 def rewrite_results(out: Path, options: WeekOptions) -> None:

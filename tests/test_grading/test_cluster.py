@@ -1,0 +1,308 @@
+"""A Dask cluster writes the tables of one machine, whatever happens to its workers."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import psutil
+import pytest
+
+pytest.importorskip("nbgrader", reason="grading has requirements of its own")
+pytest.importorskip("distributed", reason="grading has requirements of its own")
+pytest.importorskip("fcntl", reason="nothing is graded on Windows")
+
+import dask
+from distributed import LocalCluster
+
+from processes import running, wait_until
+from tools.commands import Refusal
+from tools.course.registry import ROOT
+from tools.grading import cluster as on_cluster
+from tools.grading.autograde import Autograder
+from tools.grading.cluster import Cluster, Worker, Workers
+from tools.grading.collect import Student
+from tools.grading.grades import NOT_CHECKED, ChapterGrade, CheckResult, ExerciseGrade
+from tools.grading.made_up_submissions import GRADE, assignment_of, inserted, light, raw
+from tools.grading.resume import FOLDER, SALT, Checkpoint
+from tools.grading.run_notebook import Limits
+from tools.grading.sandbox import PLAIN, choose
+
+CHAPTER = "03"
+MARK = {"MARK_OF_TEST_CLUSTER": str(os.getpid())}  # of this test's workers and graders
+COPIED = ("checks", "clinic", "resources", "tools", "utils", "notebooks/solutions")
+
+
+@pytest.fixture(scope="module")
+def students(tmp_path_factory) -> Path:
+    """Five students: one quick, three slow, and one whose notebook kills itself."""
+    folder, chapter = tmp_path_factory.mktemp("submitted") / "week1", assignment_of(CHAPTER)
+    slow = "import time\ntime.sleep(2)"
+    for name, only, cell in (
+        ("Ada", ["1"], ""),
+        ("Bo", None, slow),
+        ("Chi", ["1", "2"], slow),
+        ("Dara", [], slow),
+        ("Eze", ["1"], "import os\nos.kill(os.getpid(), 9)"),
+    ):
+        notebook = light(chapter.solved(only))
+        (folder / name).mkdir(parents=True)
+        (folder / name / f"{chapter.stem}.ipynb").write_bytes(
+            raw(inserted(notebook, cell) if cell else notebook)
+        )
+    return folder
+
+
+class Command:
+    """A run of the command.
+
+    Args:
+        students: the submissions.
+        out: the folder of results.
+        options: further ones.
+    """
+
+    def __init__(self, students: Path, out: Path, *options: str):
+        self.out, self.log = out, out.with_suffix(".txt")
+        (out / FOLDER).mkdir(parents=True, exist_ok=True)  # as of an earlier run, with this salt
+        (out / SALT).write_text("the same cases in all runs of this test")
+        with self.log.open("wb") as file:
+            self.process = subprocess.Popen(
+                [*GRADE, str(students), "--out", str(out), *options],
+                stdout=file,
+                stderr=file,
+                env={**os.environ, "OMP_NUM_THREADS": "1"},
+                # tests in the background ignore Ctrl-C, and so would their children
+                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+            )
+
+    @property
+    def said(self) -> str:
+        return self.log.read_text()
+
+    def wait_for(self, text: str) -> None:
+        wait_until(lambda: text in self.said or self.process.poll() is not None)
+        assert text in self.said, self.said
+
+    def end(self, status: int = 0) -> str:
+        """Wait for the end of the run; return what it said."""
+        assert self.process.wait(timeout=600) == status, self.said
+        return self.said
+
+
+@pytest.fixture(scope="module")
+def course(tmp_path_factory) -> Path:
+    """Another course: one comment in its checks is different."""
+    folder = tmp_path_factory.mktemp("course")
+    for name in COPIED:
+        ignored = shutil.ignore_patterns("__pycache__", "node_modules")
+        shutil.copytree(ROOT / name, folder / name, ignore=ignored)
+    for path in [*ROOT.glob("*.toml"), *ROOT.glob("requirements*.txt")]:
+        shutil.copy(path, folder)
+    with (folder / "checks" / f"chapter_{CHAPTER}.py").open("a") as file:
+        file.write("# changed\n")
+    return folder
+
+
+def odd_worker(address: str, root: Path, **environment: str) -> subprocess.Popen:
+    """Start a worker by hand: one process, in the course of a folder."""
+    paths = [str(root), str(root / "clinic"), os.environ.get("PYTHONPATH", "")]
+    settings = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), **environment, **MARK}
+    options = ["--host", "127.0.0.1", "--nthreads", "1", "--no-nanny", "--no-dashboard"]
+    command = [sys.executable, "-m", "distributed.cli.dask_worker", address, *options]
+    return subprocess.Popen(command, cwd=root, env=settings, stderr=subprocess.DEVNULL)
+
+
+@pytest.fixture(scope="module")
+def cluster(course, tmp_path_factory) -> Iterator[LocalCluster]:
+    """A cluster on this machine, at first with a wrong course and a missing sandbox only."""
+    settings = {
+        "distributed.scheduler.worker-ttl": "10s",  # a worker that is silent for longer hangs
+        "temporary-directory": str(tmp_path_factory.mktemp("d")),
+        "distributed.worker.memory.terminate": False,
+    }
+    with dask.config.set(settings):
+        made = LocalCluster(
+            n_workers=0,
+            host="127.0.0.1",
+            threads_per_worker=1,
+            dashboard_address="127.0.0.1:0",
+            env=MARK,
+        )
+        odd = [odd_worker(made.scheduler_address, course)]
+        odd.append(odd_worker(made.scheduler_address, ROOT, PATH="/nowhere"))
+        try:
+            yield made
+        finally:
+            for process in odd:
+                process.kill()
+                process.wait()
+            made.close()
+
+
+@pytest.fixture(scope="module")
+def one_machine(students, tmp_path_factory) -> Iterator[Callable[[], dict[str, bytes]]]:
+    """Start the grading on this machine; return what waits for its results."""
+    command = Command(students, tmp_path_factory.mktemp("pool") / "out", "--jobs", "2")
+
+    def results() -> dict[str, bytes]:
+        command.end()
+        return files(command.out)
+
+    yield results
+    command.process.terminate()
+    command.process.wait()
+
+
+def files(out: Path) -> dict[str, bytes]:
+    """Return all files of results, the logs without measured seconds."""
+    found = {str(p.relative_to(out)): p.read_bytes() for p in out.rglob("*") if p.is_file()}
+    logs = {name: text for name, text in found.items() if name.startswith("logs")}
+    return found | {name: re.sub(rb"\d+\.\d+", b"", text) for name, text in logs.items()}
+
+
+def ours(word: str) -> list[psutil.Process]:
+    """Return the processes that workers have started, with a word in their command."""
+    found = []
+    for process in running(MARK):
+        with contextlib.suppress(psutil.Error):
+            if word in " ".join(process.cmdline()):
+                found.append(process)
+    return found
+
+
+def graders() -> list[psutil.Process]:
+    """Return the processes in which workers grade, and those that they fork for a student."""
+    return ours("from tools.grading.worker")
+
+
+def sandboxes() -> list[psutil.Process]:
+    return ours("fork_server.py")
+
+
+def busy_worker() -> psutil.Process:
+    """Wait until a worker grades a student, and return it."""
+    found: list[psutil.Process] = []
+
+    def look() -> bool:
+        with contextlib.suppress(psutil.Error):
+            every = graders()
+            busy = [p.parent().ppid() for p in every if p.parent() in every]
+            found.extend(p for p in psutil.Process().children() if p.pid in busy)
+        return bool(found)
+
+    wait_until(look)
+    return found[0]
+
+
+def test_unfit_workers_are_refused(cluster, one_machine):
+    """Nothing is graded with another course, nor outside of a sandbox unless that is wanted."""
+    kind = choose()[0]
+    wait_until(lambda: len(cluster.scheduler.workers) == 2)
+    workers = Workers(cluster.scheduler_address, [CHAPTER])
+    with pytest.raises(Refusal, match="SCHEDULER must have a worker with this course") as refusal:
+        workers.choose("")
+    assert f"{kind.tool} is not installed" in str(refusal.value)
+    assert "the folder checks must be" in str(refusal.value)
+    workers = Workers(cluster.scheduler_address, [CHAPTER])
+    assert workers.choose("plain").name == "plain"
+    assert [bool(one.lacks) for one in workers.known.values()].count(False) == 1
+    workers.client.close()
+
+
+def test_killed_and_hanging_workers_lose_nothing(cluster, students, one_machine, tmp_path):
+    cluster.scale(2)
+    options = ["--scheduler", cluster.scheduler_address]
+    run = Command(students, tmp_path / "out", *options)
+    run.wait_for("1/5")
+    wait_until(lambda: bool(sandboxes()))
+    run.process.send_signal(signal.SIGINT)
+    assert re.search("grade: stopped; nothing was written; [1-4] of 5 students are", run.end(130))
+    assert not graders()
+    wait_until(lambda: not sandboxes())
+
+    run = Command(students, tmp_path / "out", *options)
+    busy_worker().kill()
+    busy_worker().suspend()
+    said = run.end()
+    assert "(done before)" in said
+    assert "the folder checks must be" in said and "is not installed" in said
+    assert said.count(": it ended\n") >= 2, said
+    assert files(run.out) == one_machine()
+    assert not graders()
+
+
+def test_a_run_goes_on_without_its_scheduler(cluster, students, one_machine, tmp_path):
+    cluster.scale(2)
+    run = Command(students, tmp_path / "out", "--scheduler", cluster.scheduler_address)
+    run.wait_for("2/5")
+    cluster.close()
+    said = run.end(1)
+    assert "grade: --scheduler must answer during the whole run, got no answer" in said
+    assert re.search("[2-4] of 5 students are done. To continue, run it again", said), said
+    assert not (run.out / "grades.csv").exists()
+    said = Command(students, run.out).end()
+    assert said.count("(done before)") >= 2
+    assert files(run.out) == one_machine()
+
+
+def test_no_scheduler_is_refused(monkeypatch):
+    monkeypatch.setattr(on_cluster, "ANSWER", 3.0)
+    for address in ("tcp://127.0.0.1:1", "host", "x://y:1"):
+        with pytest.raises(Refusal, match=f"SCHEDULER must be the address .* got {address}"):
+            Workers(address, [CHAPTER])
+
+
+class MadeUpFuture:
+    """The future of a worker that does what a test wants.
+
+    Args:
+        failure: what it raises; "" while it is pending.
+    """
+
+    def __init__(self, failure: str):
+        self.failure, self.status = failure, "error" if failure else "pending"
+
+    def result(self, timeout: float) -> None:
+        raise RuntimeError(self.failure) if self.failure else TimeoutError
+
+    def cancel(self) -> None:
+        """Do nothing."""
+
+
+@pytest.mark.parametrize("failure", ["its process ended (code -9)", ""])
+def test_a_student_whose_workers_fail_is_given_up(monkeypatch, tmp_path, capsys, failure):
+    """The reason in the table names the workers, and the next run tries the student again."""
+    workers = Workers.__new__(Workers)
+    workers.known = {name: Worker(name, None, 0.0, {}, {}) for name in ("one", "two", "three")}
+    workers.look, workers.course = lambda: None, {}
+    workers.submit = lambda *_: MadeUpFuture(failure)
+    nothing = SimpleNamespace(cancel=print, run=lambda *_, **__: 0, close=lambda **_: 0)
+    workers.client = nothing
+    monkeypatch.setattr(on_cluster, "wait", lambda *_: time.sleep(0.01))
+    grader = Autograder(None, [CHAPTER], Limits(), "salt")
+    zero = ExerciseGrade("03.1", "", 0.0, 1.0, CheckResult(NOT_CHECKED))
+    monkeypatch.setattr(
+        Autograder, "failed", lambda _, __, reason: [ChapterGrade("03", "a", [zero], reason)]
+    )
+    checkpoint = Checkpoint(tmp_path / "out", "")
+    run = Cluster(grader, checkpoint, PLAIN, workers)
+    run.seconds = 1000.0 if failure else 0.01
+    run.run([Student("Ada")], ["Ada"], tmp_path)
+    why = failure or "it did not answer"
+    assert run.grades["Ada"][0].reason == f"grading failed on 3 workers: {why}. Grade again"
+    assert checkpoint.count() == 0
+    said = capsys.readouterr().out
+    assert said.count(f"failed with Ada: {why}") == 3
+    # One worker fails twice; those that do not answer get no second student.
+    assert said.count("gets no students") == (1 if failure else 3)
+    checkpoint.end(whole=True)
