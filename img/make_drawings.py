@@ -694,7 +694,7 @@ def draw_text_ledger() -> Drawing:
         f"last Linear gives logits over the vocabulary {rows[13].shape}. Learned numbers: each "
         f"table of embeddings {rows[1].parameters}, encoder {rows[2].parameters}, attention "
         f"{TEXT_ATTENTION_PARAMS} twice in each decoder block of {DECODER_BLOCK_PARAMS}, "
-        f"decoder {rows[12].parameters}, scores {rows[13].parameters}."
+        f"decoder {rows[12].parameters}, last Linear {rows[13].parameters}."
     )
     title = "The second ledger: from one text to another"
     d = Drawing("ledger_text", height, title, alt)

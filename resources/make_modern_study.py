@@ -1,11 +1,12 @@
 """Replace the parts of a GPT by today's, one at a time, and write down what each changes.
 
-Run it with `make parts`; it writes `modern_study.json`. Two small models of chapter 12 are trained,
-one for the grammar and one for digits as pixels: once as GPT-2 has it, once with each part of
-chapter 13 in place of the old one, and once with all parts. What a part saves or costs in
-parameters, the feed-forward gets or gives, so all models of a task are equally large (to less than
-one inner number in each block). Each is trained for equally many steps, and once more for equally
-long: where a part makes a step slower or faster on this machine, it gets fewer or more of them.
+Run it with `make parts`; it writes `modern_study.json`. Two small models are trained, one for the
+grammar of chapter 12 and one for digits as pixels (chapter 18): once as GPT-2 has it, once with
+each part of chapter 13 in place of the old one, and once with all parts. What a part saves or costs
+in parameters, the feed-forward gets or gives, so all models of a task are equally large (to less
+than one inner number in each block). Each is trained for equally many steps, and once more for
+equally long: where a part makes a step slower or faster on this machine, it gets fewer or more of
+them.
 
 Then a decoder with the parts of Llama learns to continue a sequence that repeats a pattern, and is
 tested on longer sequences than it was trained on: with the base of its training, and larger ones.

@@ -127,11 +127,11 @@ def show_attention(
 ) -> None:
     """Show pictures and, below each, where attention looks in it: the brighter, the more.
 
-    The scale ends at the largest share that is shown.
+    The scale ends at the largest fraction that is shown.
 
     Args:
         images: pictures with values from 0 to 1.
-        maps: one share of attention for each patch of each picture.
+        maps: the fraction of the attention on each patch of each picture.
         titles: one text above each picture.
         query: the patch that asks, framed: its number or (row, column); None for a class token.
         alt: words for who cannot see the picture; by default where each map is brightest.
@@ -184,7 +184,7 @@ def show_attention(
         if query is not None:
             _frame(upper, query, high / gh, wide / gw)
             _frame(lower, query, 1, 1)
-    bar = figure.colorbar(shown, ax=axes, shrink=0.7, aspect=25, label="share of attention")
+    bar = figure.colorbar(shown, ax=axes, shrink=0.7, aspect=25, label="fraction of attention")
     color_bar(bar, 0.7 * figure.get_figheight())
     show_figure(alt or _looks(titles, heats, query))
 
@@ -305,8 +305,8 @@ def _looks(titles: Sequence[str], heats: np.ndarray, query: tuple[int, int] | No
     said = []
     for k, (title, heat) in enumerate(zip(titles, heats, strict=True)):
         row, column = np.unravel_index(np.nanargmax(heat), heat.shape)
-        share = f"{heat[row, column]:.0%}"
-        said.append(f"{title or f'picture {k}'}: most, {share}, at row {row}, column {column}")
+        fraction = f"{heat[row, column]:.0%}"
+        said.append(f"{title or f'picture {k}'}: most, {fraction}, at row {row}, column {column}")
     return f"Pictures, and below each a heat map of where {who}. {'; '.join(said)}."
 
 
