@@ -331,7 +331,7 @@ def test_numbers_change_and_come_back(live: Page) -> None:
     expect(predicted).to_contain_text("predicts 3. The correct model predicts 7.")
     expect(live.locator("#cell")).to_have_text("This number is 50.5.")
     expect(live.locator("#arithmetic")).to_have_text("You typed this number.")
-    expect(live.locator(".step", has_text="Logits").locator(".note")).to_have_text("typed")
+    expect(live.locator("#steps .step", has_text="Logits").locator(".note")).to_have_text("typed")
     choose(live, "Class token", 0)
     choose(live, "Logits")
     live.locator("#operands .step").nth(1).click()  # the weight

@@ -1,10 +1,28 @@
 // Elements, colours and pictures of tensors.
 
+import { layout, placeOf } from "./steps.js";
+
+// The elements with some ids.
+export const get = (...ids) => ids.map((id) => document.getElementById(id));
+
 export function make(parent, tag, attributes = {}, text = "") {
   const node = document.createElement(tag);
   for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
   node.textContent = text;
   return parent.appendChild(node);
+}
+
+// Return a function that calls `update`, at most once for each picture of the screen.
+export function onceAFrame(update) {
+  let waiting = false;
+  return () => {
+    if (waiting) return;
+    waiting = true;
+    requestAnimationFrame(() => {
+      waiting = false;
+      update();
+    });
+  };
 }
 
 // Nine steps of viridis and of cividis, as in `utils.draw`: from low to high they only get lighter. The
@@ -39,18 +57,6 @@ function scale(x) {
     negative ||= value < 0;
   }
   return [negative ? -most || -1 : 0, most || 1];
-}
-
-// Rows and columns of a tensor's picture: a vector is one row, heads are next to each other.
-export function layout(x) {
-  const [columns, rows, heads] = [...x.shape].reverse();
-  return { heads: heads ?? 1, rows: rows ?? 1, columns };
-}
-
-// Where a number is in the picture: place 0 is the first number in memory.
-export function placeOf(x, place) {
-  const { rows, columns } = layout(x), inside = place % (rows * columns);
-  return { head: Math.floor(place / (rows * columns)), row: Math.floor(inside / columns), column: inside % columns };
 }
 
 // Draw a tensor, one pixel for each number; of three axes, all matrices side by side or only one head.
