@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from browser.try_live import needs_node, node
+from browser.try_live import FRAMES, needs_node, node
 from tools.course.registry import course
 from tools.web import assets
 from tools.web.make_live import live_page
@@ -154,14 +154,13 @@ def equal_modules(
     for ours, theirs in zip(weights, maps, strict=True):
         close(ours, theirs)
     modules = dict(ends)
-    for name in steps:
-        *stack, layer, short = name.rsplit(".", 2) if "." in name else ("", name)
-        if layer:
-            prefix = f"{''.join(stack) or 'encoder'}.layers.{layer}"
-            last = "norm3" if stack else "norm2"
-            inside = (OF_BLOCK | {"norm2": last}).get(short)
-            if inside is not None:
-                modules[name] = f"{prefix}.{inside}".rstrip(".")
+    for name in steps:  # "norm1" of a block is "0.norm1" or "decoder.0.norm1"
+        *block, short = name.split(".")
+        last = {"norm2": "norm3" if len(block) == 2 else "norm2"}
+        if block and short in OF_BLOCK | last:
+            stack = "decoder" if len(block) == 2 else "encoder"
+            inside = (OF_BLOCK | last)[short]
+            modules[name] = f"{stack}.layers.{block[-1]}.{inside}".rstrip(".")
     assert len(modules) > len(steps) / 2
     for name, module in modules.items():
         close(steps[name], found[module])
@@ -364,6 +363,105 @@ def test_a_sentence_is_continued(live: Page) -> None:
     assert newest.startswith(f"{expected} · one sentence in ")
 
 
+# Choose every tensor of a box, and its first and last number: what the arithmetic says of them.
+ARITHMETIC = """async (prefix) => {
+  const get = (id) => document.getElementById(prefix + id), said = [];
+  const frame = () => new Promise((done) => requestAnimationFrame(done));
+  const drawn = () => frame().then(frame);
+  for (const step of get("steps").querySelectorAll(".step")) {
+    step.click();
+    await drawn();
+    for (const last of [false, true]) {
+      for (const field of get("axes").querySelectorAll("input")) {
+        field.value = last ? field.max : 0;
+        field.dispatchEvent(new Event("input"));
+        await drawn();
+      }
+      said.push(["tensor-title", "cell", "arithmetic"].map((id) => get(id).textContent));
+    }
+  }
+  return said;
+}"""
+
+
+@pytest.mark.parametrize(("prefix", "steps"), [("date-", 70), ("word-", 42)])
+def test_every_tensor_of_a_text_has_its_arithmetic(prefix: str, steps: int, live: Page) -> None:
+    live.click(f"#{prefix}box summary")
+    found = live.evaluate(ARITHMETIC, prefix)
+    assert len(found) == 2 * steps
+    for title, cell, words in found:
+        number = cell.removeprefix("This number is ").rstrip(".")
+        assert words.endswith(f" = {number}"), (title, cell, words)
+    masked = [words for title, _, words in found if "after the mask" in title]
+    assert any("may attend, not changed" in words for words in masked)
+
+
+def set_number(page: Page, prefix: str, tensor: str, place: list[int], text: str) -> None:
+    """Choose a number in a box that is open, and type another one."""
+    page.locator(f"#{prefix}steps .name").get_by_text(tensor, exact=True).last.click()
+    for field, index in zip(page.locator(f"#{prefix}axes input").all(), place, strict=True):
+        field.fill(str(index))
+    page.evaluate(FRAMES)
+    page.fill(f"#{prefix}value", text)
+    page.press(f"#{prefix}value", "Enter")
+
+
+def test_numbers_of_a_sentence_change_and_come_back(live: Page) -> None:
+    cat = load_grammar().vocabulary.symbols.index("cat")
+    live.fill("#prompt", "the small")
+    said(live, "#words-said", "After “the small”")
+    before = live.locator("#words-said").inner_text()
+    live.click("#word-box summary")
+    set_number(live, "word-", "Logits", [2, cat], "50")  # the last position predicts
+    said(live, "#words-said", "“cat” with 100.0 %")
+    said(live, "#words-said", "You changed numbers of this model.")
+    live.locator("#temperature").fill("1")
+    live.click("#generate")
+    assert (live.locator("#generated li").first.text_content() or "").startswith("the small cat")
+    live.fill("#prompt", "the small cat")  # position 2 predicted it, and 3 is not changed
+    said(live, "#words-said", "After “the small cat”")
+    assert "“cat” with" not in live.locator("#words-said").inner_text()
+    live.fill("#prompt", "the")  # no position 2
+    live.fill("#prompt", "the small")
+    said(live, "#words-said", "“cat” with 100.0 %")
+    live.click("#word-undo")
+    live.wait_for_function(
+        "text => document.querySelector('#words-said').textContent === text", arg=before
+    )
+    live.locator("#word-operands .step").nth(1).click()  # a weight
+    said(live, "#word-tensor-title", "embedding.tokens.weight (27, 48)")
+    live.evaluate(FRAMES)
+    live.fill("#word-value", "1e300")
+    live.press("#word-value", "Enter")
+    said(live, "#word-problem", "between -1 million and 1 million, got 1e300")
+    live.fill("#word-value", "-1000")
+    live.press("#word-value", "Enter")
+    said(live, "#word-changes", "1 change typed.")
+    live.click("#word-reset")
+    live.wait_for_function(
+        "text => document.querySelector('#words-said').textContent === text", arg=before
+    )
+
+
+def test_numbers_of_a_date_change_every_answer(live: Page) -> None:
+    _, target = date_vocabularies()
+    live.click("#date-box summary")
+    set_number(live, "date-", "Logits", [0, target.symbols.index("2")], "99")
+    live.wait_for_function("""() => [...document.querySelectorAll('#date-found button')]
+      .every((button) => button.textContent.startsWith('2'))""")
+    said(live, "#date-said", "Correct is 1998-01-02. You changed numbers of this model.")
+    live.fill("#date", "January 2, 1999")
+    said(live, "#date-said", "Correct is 1999-01-02. You changed")
+    live.click("#date-undo")
+    said(live, "#date-said", "The answer is 1999-01-02. Correct.")
+    set_number(live, "date-", "Memory: last LayerNorm", [0, 0], "1000")
+    notes = live.locator("#date-steps .note")
+    notes.filter(has_text="typed").wait_for()
+    assert {note for note in notes.all_text_contents() if note} == {"typed", "differs"}
+    live.fill("#date", "")
+    assert not live.locator("#date-box").is_visible()
+
+
 def test_words_that_the_model_cannot_read_get_a_sentence(live: Page) -> None:
     for text, problem in {
         "the elephant": "Every word must be one of the 23 that the model knows, got “elephant”.",
@@ -384,6 +482,9 @@ def test_text_is_accessible_and_narrow(live: Page) -> None:
     live.evaluate(script.read_text("utf-8"))
     live.click("#generate")
     live.locator("#generated li").wait_for()
+    for box in ("#date-box", "#word-box"):
+        live.click(f"{box} summary")
+    live.evaluate(FRAMES)
     for section in ("#dates", "#words"):
         found = live.evaluate("where => axe.run(where, {resultTypes: ['violations']})", section)
         assert not [(one["id"], one["nodes"][0]["html"]) for one in found["violations"]]

@@ -6,19 +6,17 @@ import { blocks, run, stepsOf } from "./steps.js";
 
 const BEGIN = 1, END = 2, LONGEST = 20; // ids, and the length of an answer
 
+const embedded = (title, name) => [title, `${name}_`, `${name}_embedding.`, [
+  ["vectors", "n e", `${name} vectors`, embedding(name, "tokens.weight", true)],
+  ["tokens", "n e", `${name} positions added`, withPositions("vectors", "positions")],
+]];
 const ENCODER = stepsOf([
-  ["Source", "source_", "source_embedding.", [
-    ["vectors", "n e", "source vectors", embedding("source", "tokens.weight", true)],
-    ["tokens", "n e", "source positions added", withPositions("vectors", "positions")],
-  ]],
+  embedded("Source", "source"),
   ...blocks(2, { title: "Encoder block" }),
   ["After the encoder", "", "", [["memory", "j e", "memory: last LayerNorm", layerNorm("x", "encoder.norm")]]],
 ]);
 const DECODER = stepsOf([
-  ["Target", "target_", "target_embedding.", [
-    ["vectors", "n e", "target vectors", embedding("target", "tokens.weight", true)],
-    ["tokens", "n e", "target positions added", withPositions("vectors", "positions")],
-  ]],
+  embedded("Target", "target"),
   ...blocks(1, { title: "Decoder block", stack: "decoder", before: "decoder.", causal: true, context: "memory" }),
   ["After the decoder", "", "", [
     ["norm", "n e", "last LayerNorm", layerNorm("x", "decoder.norm")],

@@ -1,7 +1,7 @@
 // The sections "Draw a digit" and "Break it": one model, one picture, and what the reader changes.
 
 import { startBreaking } from "./breaking.js";
-import { get, make, onceAFrame } from "./dom.js";
+import { MARGIN, drawOutline, get, make, onceAFrame } from "./dom.js";
 import { tensor } from "./kernels.js";
 import { startTensors } from "./tensors.js";
 import { STEPS, predicted, run, testDigit } from "./vision_transformer.js";
@@ -105,9 +105,8 @@ function startPaper(state, refresh) {
       pixels.fillRect(at % SIDE * size, Math.floor(at / SIDE) * size, size, size);
     });
     if (document.activeElement !== canvas) return;
-    pixels.strokeStyle = "#e69f00";
-    pixels.lineWidth = 3;
-    pixels.strokeRect(cursor.column * size + 1.5, cursor.row * size + 1.5, size - 3, size - 3);
+    const inside = size - 2 * MARGIN;
+    drawOutline(pixels, cursor.column * size + MARGIN, cursor.row * size + MARGIN, inside, inside);
   };
 }
 

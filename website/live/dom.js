@@ -30,7 +30,8 @@ export function onceAFrame(update) {
 const levels = (text) => text.split(" ").map((hex) => [0, 2, 4].map((at) => parseInt(hex.slice(at, at + 2), 16)));
 const HEAT = levels("440154 472d7b 3b528b 2c728e 21918c 28ae80 5ec962 addc30 fde725");
 const SIGNED = levels("00224e 1d3a6e 414d6b 5f616e 7d7c78 9b9476 bcad6c ddc95c fee838");
-const MARK = "#e69f00";
+const OUTLINE = [["#000", 4], ["#e69f00", 2]]; // colours and widths: in grey, too, one of both stands out
+export const MARGIN = 4; // that an outline needs
 
 // value from low to high -> [red, green, blue]; what is no finite number is light grey
 export function color(value, low, high) {
@@ -82,13 +83,15 @@ export function drawTensor(canvas, x, head = null) {
 export function drawCells(canvas, x, { head = 0, size, rows = null, columns = null, lit = [] }) {
   const all = layout(x), [low, high] = scale(x), ratio = Math.min(devicePixelRatio, 2);
   const [top, bottom] = rows ?? [0, all.rows], [left, right] = columns ?? [0, all.columns];
-  const wide = (right - left) * size, tall = (bottom - top) * size, bright = new Set(lit);
+  const bright = new Set(lit), margin = lit.length ? MARGIN : 0;
+  const wide = (right - left) * size + 2 * margin, tall = (bottom - top) * size + 2 * margin;
   canvas.width = wide * ratio;
   canvas.height = tall * ratio;
   canvas.style.width = `${wide}px`;
   canvas.style.aspectRatio = `${wide} / ${tall}`;
   const pixels = canvas.getContext("2d");
   pixels.scale(ratio, ratio);
+  pixels.translate(margin, margin);
   pixels.font = `${size < 36 ? 10 : 12}px system-ui, sans-serif`;
   pixels.textAlign = "center";
   pixels.textBaseline = "middle";
@@ -107,10 +110,17 @@ export function drawCells(canvas, x, { head = 0, size, rows = null, columns = nu
   if (!lit.length) return;
   const first = placeOf(x, lit[0]), last = placeOf(x, lit.at(-1));
   pixels.globalAlpha = 1;
-  pixels.strokeStyle = MARK;
-  pixels.lineWidth = 2;
-  pixels.strokeRect((first.column - left) * size - 1, (first.row - top) * size - 1,
-    (last.column - first.column + 1) * size + 2, (last.row - first.row + 1) * size + 2); // around, not over it
+  drawOutline(pixels, (first.column - left) * size, (first.row - top) * size,
+    (last.column - first.column + 1) * size, (last.row - first.row + 1) * size);
+}
+
+// Draw a line around a rectangle, not over it.
+export function drawOutline(pixels, left, top, width, height) {
+  for (const [ink, line] of OUTLINE) {
+    pixels.strokeStyle = ink;
+    pixels.lineWidth = line;
+    pixels.strokeRect(left - line / 2, top - line / 2, width + line, height + line);
+  }
 }
 
 // a number in at most five characters
