@@ -366,8 +366,7 @@ def test_a_sentence_is_continued(live: Page) -> None:
 # Choose every tensor of a box, and its first and last number: what the arithmetic says of them.
 ARITHMETIC = """async (prefix) => {
   const get = (id) => document.getElementById(prefix + id), said = [];
-  const frame = () => new Promise((done) => requestAnimationFrame(done));
-  const drawn = () => frame().then(frame);
+  const drawn = () => new Promise((done) => requestAnimationFrame(done));
   for (const step of get("steps").querySelectorAll(".step")) {
     step.click();
     await drawn();
@@ -375,8 +374,8 @@ ARITHMETIC = """async (prefix) => {
       for (const field of get("axes").querySelectorAll("input")) {
         field.value = last ? field.max : 0;
         field.dispatchEvent(new Event("input"));
-        await drawn();
       }
+      await drawn();
       said.push(["tensor-title", "cell", "arithmetic"].map((id) => get(id).textContent));
     }
   }
@@ -384,7 +383,8 @@ ARITHMETIC = """async (prefix) => {
 }"""
 
 
-@pytest.mark.parametrize(("prefix", "steps"), [("date-", 70), ("word-", 42)])
+@pytest.mark.parametrize("live", [("light", 1280)], indirect=True, ids=["light"])
+@pytest.mark.parametrize(("prefix", "steps"), [("translator-", 75), ("gpt-", 42)])
 def test_every_tensor_of_a_text_has_its_arithmetic(prefix: str, steps: int, live: Page) -> None:
     live.click(f"#{prefix}box summary")
     found = live.evaluate(ARITHMETIC, prefix)
@@ -399,6 +399,7 @@ def test_every_tensor_of_a_text_has_its_arithmetic(prefix: str, steps: int, live
 def set_number(page: Page, prefix: str, tensor: str, place: list[int], text: str) -> None:
     """Choose a number in a box that is open, and type another one."""
     page.locator(f"#{prefix}steps .name").get_by_text(tensor, exact=True).last.click()
+    page.evaluate(FRAMES)
     for field, index in zip(page.locator(f"#{prefix}axes input").all(), place, strict=True):
         field.fill(str(index))
     page.evaluate(FRAMES)
@@ -411,8 +412,8 @@ def test_numbers_of_a_sentence_change_and_come_back(live: Page) -> None:
     live.fill("#prompt", "the small")
     said(live, "#words-said", "After “the small”")
     before = live.locator("#words-said").inner_text()
-    live.click("#word-box summary")
-    set_number(live, "word-", "Logits", [2, cat], "50")  # the last position predicts
+    live.click("#gpt-box summary")
+    set_number(live, "gpt-", "Logits", [2, cat], "50")  # the last position predicts
     said(live, "#words-said", "“cat” with 100.0 %")
     said(live, "#words-said", "You changed numbers of this model.")
     live.locator("#temperature").fill("1")
@@ -424,20 +425,20 @@ def test_numbers_of_a_sentence_change_and_come_back(live: Page) -> None:
     live.fill("#prompt", "the")  # no position 2
     live.fill("#prompt", "the small")
     said(live, "#words-said", "“cat” with 100.0 %")
-    live.click("#word-undo")
+    live.click("#gpt-undo")
     live.wait_for_function(
         "text => document.querySelector('#words-said').textContent === text", arg=before
     )
-    live.locator("#word-operands .step").nth(1).click()  # a weight
-    said(live, "#word-tensor-title", "embedding.tokens.weight (27, 48)")
+    live.locator("#gpt-operands .step").nth(1).click()  # a weight
+    said(live, "#gpt-tensor-title", "embedding.tokens.weight (27, 48)")
     live.evaluate(FRAMES)
-    live.fill("#word-value", "1e300")
-    live.press("#word-value", "Enter")
-    said(live, "#word-problem", "between -1 million and 1 million, got 1e300")
-    live.fill("#word-value", "-1000")
-    live.press("#word-value", "Enter")
-    said(live, "#word-changes", "1 change typed.")
-    live.click("#word-reset")
+    live.fill("#gpt-value", "1e300")
+    live.press("#gpt-value", "Enter")
+    said(live, "#gpt-problem", "between -1 million and 1 million, got 1e300")
+    live.fill("#gpt-value", "-1000")
+    live.press("#gpt-value", "Enter")
+    said(live, "#gpt-changes", "1 change typed.")
+    live.click("#gpt-reset")
     live.wait_for_function(
         "text => document.querySelector('#words-said').textContent === text", arg=before
     )
@@ -445,21 +446,21 @@ def test_numbers_of_a_sentence_change_and_come_back(live: Page) -> None:
 
 def test_numbers_of_a_date_change_every_answer(live: Page) -> None:
     _, target = date_vocabularies()
-    live.click("#date-box summary")
-    set_number(live, "date-", "Logits", [0, target.symbols.index("2")], "99")
+    live.click("#translator-box summary")
+    set_number(live, "translator-", "Logits", [0, target.symbols.index("2")], "99")
     live.wait_for_function("""() => [...document.querySelectorAll('#date-found button')]
       .every((button) => button.textContent.startsWith('2'))""")
     said(live, "#date-said", "Correct is 1998-01-02. You changed numbers of this model.")
     live.fill("#date", "January 2, 1999")
     said(live, "#date-said", "Correct is 1999-01-02. You changed")
-    live.click("#date-undo")
+    live.click("#translator-undo")
     said(live, "#date-said", "The answer is 1999-01-02. Correct.")
-    set_number(live, "date-", "Memory: last LayerNorm", [0, 0], "1000")
-    notes = live.locator("#date-steps .note")
+    set_number(live, "translator-", "Memory: last LayerNorm", [0, 0], "1000")
+    notes = live.locator("#translator-steps .note")
     notes.filter(has_text="typed").wait_for()
     assert {note for note in notes.all_text_contents() if note} == {"typed", "differs"}
     live.fill("#date", "")
-    assert not live.locator("#date-box").is_visible()
+    assert not live.locator("#translator-box").is_visible()
 
 
 def test_words_that_the_model_cannot_read_get_a_sentence(live: Page) -> None:
@@ -482,9 +483,11 @@ def test_text_is_accessible_and_narrow(live: Page) -> None:
     live.evaluate(script.read_text("utf-8"))
     live.click("#generate")
     live.locator("#generated li").wait_for()
-    for box in ("#date-box", "#word-box"):
+    for box in ("#translator-box", "#gpt-box"):
         live.click(f"{box} summary")
     live.evaluate(FRAMES)
+    ids = "() => [...document.querySelectorAll('[id]')].map((node) => node.id).sort()"
+    assert (found := live.evaluate(ids)) == sorted(set(found))
     for section in ("#dates", "#words"):
         found = live.evaluate("where => axe.run(where, {resultTypes: ['violations']})", section)
         assert not [(one["id"], one["nodes"][0]["html"]) for one in found["violations"]]

@@ -76,13 +76,16 @@ function startPipeline(state, refresh) {
   let pressed = null;
   return () => {
     const chosen = stepOf(state, state.step), sources = chosen ? operands(chosen, state.at, state.found, state.parameters).cells : [];
-    for (const { step, button, shape, canvas, note } of shown) {
-      const x = state.found[step.name];
-      shape.textContent = shapeWords(step.letters, x.shape);
-      drawTensor(canvas, x);
-      const size = Math.min(144 / canvas.width, 36 / canvas.height);
-      canvas.style.width = `${canvas.width * size}px`;
-      canvas.style.height = canvas.height === 1 ? "12px" : "36px";
+    for (const one of shown) {
+      const { step, button, shape, canvas, note } = one, x = state.found[step.name];
+      if (one.drawn !== x) {
+        one.drawn = x;
+        shape.textContent = shapeWords(step.letters, x.shape);
+        drawTensor(canvas, x);
+        const size = Math.min(144 / canvas.width, 36 / canvas.height);
+        canvas.style.width = `${canvas.width * size}px`;
+        canvas.style.height = canvas.height === 1 ? "12px" : "36px";
+      }
       button.setAttribute("aria-pressed", step.name === state.step);
       button.classList.toggle("source", sources.some(([name]) => name === step.name));
       note.textContent = noteOf(state, step);

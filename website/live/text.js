@@ -46,11 +46,11 @@ function startDates({ date: parameters, dates: { source, target, forms } }) {
   const [field, problem, said, map, examples, table] =
     get("date", "date-problem", "date-said", "date-weights", "date-examples", "date-found");
   const [language, part, result, box, beamWidth, anotherDay, title] =
-    get("language", "part", "date-result", "date-box", "beam-width", "another-day", "date-shape");
+    get("language", "part", "date-result", "translator-box", "beam-width", "another-day", "date-shape");
   const longest = parameters["source_embedding.positions"].shape.at(-2);
-  const state = { day: FIRST_DAY, found: {}, way: "greedy", rank: 0 };
+  const state = { day: FIRST_DAY, asked: [], found: {}, way: "greedy", rank: 0 };
   const refresh = onceAFrame(update);
-  const [model, show] = startBox(dateTranslator, "date-", parameters, "decoder.0.cross_weights", refresh);
+  const [model, show] = startBox(dateTranslator, "translator-", parameters, "decoder.0.cross_weights", refresh);
   const spell = (ids) => ids.filter((id) => id >= SPECIAL).map((id) => target[id]).join("");
 
   for (const [id, { name }] of Object.entries(forms)) language.append(new Option(name, id));
@@ -82,6 +82,9 @@ function startDates({ date: parameters, dates: { source, target, forms } }) {
 
   function update() {
     const text = textOf(field), width = Number(beamWidth.value);
+    const asked = [text, language.value, width, model.changes, model.parameters];
+    if (asked.every((part, at) => part === state.asked[at])) return show(model.found, model.correct); // a number was chosen
+    state.asked = [];
     const { ids, problem: wrong } = sourceIds(text, language.value, source, longest);
     problem.textContent = wrong ?? "";
     field.setAttribute("aria-invalid", Boolean(wrong));
@@ -93,7 +96,7 @@ function startDates({ date: parameters, dates: { source, target, forms } }) {
     state.characters = ids.map((id) => source[id]);
     const options = { changes: model.changes }, encoded = dateTranslator.encode(model.parameters, ids, options);
     const [greedy, beam] = [1, width].map((width) => dateTranslator.translate(model.parameters, encoded, width, options));
-    Object.assign(state, { ids, encoded, found: { greedy, beam } });
+    Object.assign(state, { asked, ids, encoded, found: { greedy, beam } });
     if (!state.found[state.way][state.rank]) Object.assign(state, { way: "greedy", rank: 0 });
     const { day, note, problem: none } = readDate(text, forms[language.value]);
     const answer = spell(greedy[0].ids);
@@ -128,9 +131,9 @@ function startDates({ date: parameters, dates: { source, target, forms } }) {
   }
 
   function drawMap() { // one column for each character of the answer, one row for each of the source
-    const { ids } = state.found[state.way][state.rank], target = ids.slice(0, -1);
-    const found = dateTranslator.decode(model.parameters, target, state.encoded, { changes: model.changes });
-    show(found, dateTranslator.decode(parameters, target, dateTranslator.encode(parameters, state.ids)));
+    const { ids } = state.found[state.way][state.rank], read = ids.slice(0, -1);
+    const found = dateTranslator.decode(model.parameters, read, state.encoded, { changes: model.changes });
+    show(found, dateTranslator.decode(parameters, read, dateTranslator.encode(parameters, state.ids)));
     const { data, shape: [h, i, j] } = found["decoder.0.cross_weights"];
     const heads = part.value === "mean" ? Array.from({ length: h }, (_, one) => one) : [Number(part.value)];
     const weight = (row, column) =>
@@ -163,10 +166,10 @@ function startWords({ sentence: parameters, grammar }) {
   const [field, problem, said, table, list] =
     get("prompt", "words-problem", "words-said", "next-words", "generated");
   const [temperature, topK, topP, result, box, lastWord, noWords, button] =
-    get("temperature", "top-k", "top-p", "words-result", "word-box", "last-word", "no-words", "generate");
+    get("temperature", "top-k", "top-p", "words-result", "gpt-box", "last-word", "no-words", "generate");
   const sliders = { temperature, topK, topP };
   const refresh = onceAFrame(update);
-  const [model, show] = startBox(languageModel, "word-", parameters, "0.weights", refresh);
+  const [model, show] = startBox(languageModel, "gpt-", parameters, "0.weights", refresh);
   const run = (ids) => languageModel.run(model.parameters, ids, { changes: model.changes });
   let ids = [BEGIN];
   sliders.topK.max = sliders.topK.value = words.length;
