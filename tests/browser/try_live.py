@@ -370,7 +370,7 @@ def test_every_bug_breaks_its_property_and_the_count(live: Page) -> None:
         assert re.findall(r"(\d+) of 360", said) == [str(right), str(count)], bug
         assert f"predicts {first}." in live.locator("#predicted").inner_text()
         expect(live.locator("#picture")).to_contain_text("stay the same: 45 of 45")
-        expect(live.locator("#fix")).to_contain_text(BUGS[bug].fix)
+        expect(live.locator("#fix")).to_contain_text(f"{BUGS[bug].fix} It is in chapter")
         assert "bug" in live.locator("#steps .note").all_text_contents()
     put_in(live, "")
     assert set(live.locator("#properties td:first-child").all_text_contents()) == {"✓ holds"}

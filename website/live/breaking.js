@@ -33,7 +33,7 @@ function startSwitches(state, refresh) {
     for (const { bug, input } of inputs) input.checked = !state.hidden && bug === state.bug;
     fix.replaceChildren();
     if (!state.bug || state.hidden) return;
-    fix.append(`The fix: ${catalogue[state.bug.id].fix}. It is in `);
+    fix.append(`The fix: ${catalogue[state.bug.id].fix} It is in `);
     chapterLink(fix, state, catalogue[state.bug.id].chapter);
     fix.append(".");
   };
