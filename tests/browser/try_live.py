@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import shutil
@@ -14,7 +15,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from playwright.sync_api import Browser, BrowserContext, Page, expect
+from PIL import Image
+from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
 from torch import Tensor
 
 from attention_clinic import BUGS
@@ -331,7 +333,7 @@ def test_numbers_change_and_come_back(live: Page) -> None:
     expect(predicted).to_contain_text("predicts 3. The correct model predicts 7.")
     expect(live.locator("#cell")).to_have_text("This number is 50.5.")
     expect(live.locator("#arithmetic")).to_have_text("You typed this number.")
-    expect(live.locator(".step", has_text="Logits").locator(".note")).to_have_text("typed")
+    expect(live.locator("#steps .step", has_text="Logits").locator(".note")).to_have_text("typed")
     choose(live, "Class token", 0)
     choose(live, "Logits")
     live.locator("#operands .step").nth(1).click()  # the weight
@@ -368,7 +370,7 @@ def test_every_bug_breaks_its_property_and_the_count(live: Page) -> None:
         assert re.findall(r"(\d+) of 360", said) == [str(right), str(count)], bug
         assert f"predicts {first}." in live.locator("#predicted").inner_text()
         expect(live.locator("#picture")).to_contain_text("stay the same: 45 of 45")
-        expect(live.locator("#fix")).to_contain_text(BUGS[bug].fix)
+        expect(live.locator("#fix")).to_contain_text(f"{BUGS[bug].fix} It is in chapter")
         assert "bug" in live.locator("#steps .note").all_text_contents()
     put_in(live, "")
     assert set(live.locator("#properties td:first-child").all_text_contents()) == {"✓ holds"}
@@ -440,3 +442,64 @@ def test_every_window_and_every_reader(
         ]
         assert not found, "\n".join(found)
         assert not page.problems
+
+
+def grey(page: Page, what: Locator) -> Tensor:
+    """Return the luminance (height, width), from 0 to 1, of what is shown without colours."""
+    page.evaluate(FRAMES)
+    shown = np.asarray(Image.open(io.BytesIO(what.screenshot())).convert("RGB"))
+    assert np.ptp(shown, axis=2).max() < 8  # the browser took the colours away
+    level = torch.from_numpy(shown[..., 0] / 255)
+    return torch.where(level <= 0.04045, level / 12.92, ((level + 0.055) / 1.055) ** 2.4)
+
+
+def stands_out(part: Tensor) -> bool:
+    """Return whether the lightest and the darkest pixel have a contrast (WCAG 2) of 3."""
+    return bool((part.max() + 0.05) / (part.min() + 0.05) >= 3)
+
+
+def outlined(picture: Tensor, top: float, left: float, height: float, width: float) -> bool:
+    """Return whether the four pixels outside of each side of a rectangle stand out."""
+    y, x, top, left = int(top + height / 2), int(left + width / 2), int(top), int(left)
+    bottom, right = int(top + height), int(left + width)
+    sides = (
+        picture[top - 4 : top, x],
+        picture[bottom : bottom + 4, x],
+        picture[y, left - 4 : left],
+        picture[y, right : right + 4],
+    )
+    return all(stands_out(side) for side in sides)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_is_read_without_colours(scheme: str, browser: Browser, file: Path) -> None:
+    """Words, lightness and outlines say what colours say."""
+    size = {"width": 1280, "height": 900}
+    with browser.new_context(viewport=size, color_scheme=scheme) as context:
+        page = opened(context, file)
+        put_in(page, "scale-embed")
+        context.new_cdp_session(page).send(
+            "Emulation.setEmulatedVisionDeficiency", {"type": "achromatopsia"}
+        )
+        marks = page.locator("#properties td:first-child").all_text_contents()
+        assert set(marks) == {"✓ holds", "✗ broken"}
+        _, (images, _) = load_digits()
+        found = trace(load_shipped("digits").double(), images[:1].double(), "scale-embed")
+        for name, words in (("0.weights", "Attention weights"), ("0.scores", "Scores")):
+            choose(page, words)  # one without and one with negative numbers
+            values, picture = found[name][0, 0], grey(page, page.locator("#tensor"))
+            rows, columns = values.shape
+            y = (torch.arange(rows) + 0.15) * picture.shape[0] / rows  # above the numbers
+            x = (torch.arange(columns) + 0.5) * picture.shape[1] / columns
+            light, values = picture[y.long()][:, x.long()].flatten()[1:], values.flatten()[1:]
+            steps = light[values.argsort()].diff()
+            assert steps.min() > -0.01 and steps.sum() > 0.3, name  # from low to high, lighter
+        page.locator("#axes input").nth(1).fill("3")  # query 3 and key 2
+        page.locator("#axes input").nth(2).fill("2")
+        assert stands_out(grey(page, page.locator("#mark")))
+        for operand, row in ((0, 3), (1, 2)):  # 16 numbers of 14 points, after 4 at the edge
+            shown = grey(page, page.locator("#operands canvas").nth(operand))
+            assert outlined(shown, 4 + 14 * row, 4, 14, 14 * 16), operand
+        for kind in (".source", "[aria-pressed='true']"):
+            border = grey(page, page.locator(f"#steps .step{kind}").first)
+            assert stands_out(border[border.shape[0] // 2, :5]), kind

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from browser.try_live import needs_node, node
+from browser.try_live import FRAMES, needs_node, node
 from tools.course.registry import course
 from tools.web import assets
 from tools.web.make_live import live_page
@@ -102,10 +103,67 @@ def traced() -> dict[str, Any]:
     return json.loads(node("text_trace.mjs", given))
 
 
-def close(mine: list[float], theirs: Tensor) -> None:
+def close(mine: list[float] | Tensor, theirs: Tensor) -> None:
     """Check that numbers equal a tensor's to 1e-5."""
-    ours = torch.tensor(mine, dtype=torch.float64)
+    ours = torch.as_tensor(mine, dtype=torch.float64)
     torch.testing.assert_close(ours, theirs.double().flatten(), atol=1e-5, rtol=1e-5)
+
+
+# steps of a block, and modules of PyTorch that return the same tensor
+OF_BLOCK = {
+    "norm1": "norm1",
+    "attention_output": "attn.out_proj",
+    "cross_norm": "norm2",
+    "cross_attention_output": "cross_attn.out_proj",
+    "hidden": "mlp.fc1",
+    "activated": "mlp.act",
+    "mlp_output": "mlp.fc2",
+    "residual2": "",
+} | {
+    f"{before}{name}_all": f"{before}attn.{name}_proj"
+    for before in ("", "cross_")
+    for name in "qkv"
+}
+
+
+def equal_modules(
+    mine: dict[str, str], model: nn.Module, ends: dict[str, str], *ids: Tensor
+) -> None:
+    """Compare the steps of a run with what the modules of PyTorch return.
+
+    Args:
+        mine: each step in base64.
+        model: in double precision.
+        ends: modules of the steps that are in no block.
+        ids: what the model gets.
+    """
+    found: dict[str, Tensor] = {}
+    hooks = [
+        module.register_forward_hook(lambda *args, name=name: found.update({name: args[2]}))
+        for name, module in model.named_modules()
+    ]
+    with record_attention(model) as maps:
+        model(*ids)
+    for hook in hooks:
+        hook.remove()
+    steps = {
+        name: torch.frombuffer(bytearray(base64.b64decode(x)), dtype=torch.float32)
+        for name, x in mine.items()
+    }
+    weights = [x for name, x in steps.items() if name.endswith("weights")]
+    for ours, theirs in zip(weights, maps, strict=True):
+        close(ours, theirs)
+    modules = dict(ends)
+    for name in steps:  # "norm1" of a block is "0.norm1" or "decoder.0.norm1"
+        *block, short = name.split(".")
+        last = {"norm2": "norm3" if len(block) == 2 else "norm2"}
+        if block and short in OF_BLOCK | last:
+            stack = "decoder" if len(block) == 2 else "encoder"
+            inside = (OF_BLOCK | last)[short]
+            modules[name] = f"{stack}.layers.{block[-1]}.{inside}".rstrip(".")
+    assert len(modules) > len(steps) / 2
+    for name, module in modules.items():
+        close(steps[name], found[module])
 
 
 @needs_node
@@ -116,14 +174,16 @@ def test_translator_equals_pytorch(traced: dict[str, Any]) -> None:
         ids, target = date_ids(day, language, form)
         assert (mine["text"], mine["ids"]) == (write_date(day, language, form), ids)
         assert mine["read"] == day.isoformat()
-        memory = model.encode(torch.tensor([ids]))
-        close(mine["memory"], memory)
-        with record_attention(model.decoder) as maps:
-            logits = model.decode(torch.tensor([target[:-1]]), memory)
-        close(mine["logits"], logits)
-        across = list(maps)[1::2]  # in each block, cross-attention comes second
-        for ours, theirs in zip(mine["weights"], across, strict=True):
-            close(ours, theirs)
+        ends = {
+            "source_tokens": "source_embedding",
+            "target_tokens": "target_embedding",
+            "memory": "encoder",
+            "norm": "decoder",
+            "logits": "head",
+        }
+        equal_modules(
+            mine["tensors"], model, ends, torch.tensor([ids]), torch.tensor([target[:-1]])
+        )
 
 
 @needs_node
@@ -141,10 +201,6 @@ def test_greedy_and_beam_equal_pytorch(traced: dict[str, Any]) -> None:
             theirs = beam_search(next_scores, BEGIN, END, width, max_length=20)
             assert [one["ids"] for one in ours] == [ids for ids, _ in theirs]
             close([one["score"] for one in ours], torch.tensor([score for _, score in theirs]))
-            for one in ours:  # a row of weights for each character that it wrote
-                with record_attention(model.decoder) as maps:
-                    model.decode(torch.tensor([one["ids"][:-1]]), memory)
-                close(one["w"], maps[-1])
 
 
 @needs_node
@@ -152,8 +208,9 @@ def test_greedy_and_beam_equal_pytorch(traced: dict[str, Any]) -> None:
 def test_language_model_equals_pytorch(traced: dict[str, Any]) -> None:
     model, grammar = load_shipped("sentence").double(), load_grammar()
     for ids, mine in zip(some_prompts(), traced["prompts"], strict=True):
+        ends = {"tokens": "embedding", "norm": "encoder", "logits": "head"}
+        equal_modules(mine["tensors"], model, ends, torch.tensor([ids]))
         logits = model(torch.tensor([ids]))[0]
-        close(mine["logits"], logits)
         for choice, ours in zip(CHOICES, mine["chosen"], strict=True):
             close(ours, next_probabilities(logits[-1], **choice))
         close(mine["truth"], grammar.after(torch.tensor([ids]))[0, -1])
@@ -224,7 +281,7 @@ def test_a_date_is_translated_as_it_is_typed(live: Page) -> None:
     assert "".join(top) == "1999-12-31end"
     # each cell is rounded, and below half a percent it is empty
     assert all(abs(sum(column) - 100) <= len(column) / 2 for column in columns)
-    live.select_option("#part", "0 2")
+    live.select_option("#part", "2")
     assert map_of(live)[1] != columns
     other = rows.nth(2).locator("button")
     other.focus()
@@ -306,6 +363,106 @@ def test_a_sentence_is_continued(live: Page) -> None:
     assert newest.startswith(f"{expected} · one sentence in ")
 
 
+# Choose every tensor of a box, and its first and last number: what the arithmetic says of them.
+ARITHMETIC = """async (prefix) => {
+  const get = (id) => document.getElementById(prefix + id), said = [];
+  const drawn = () => new Promise((done) => requestAnimationFrame(done));
+  for (const step of get("steps").querySelectorAll(".step")) {
+    step.click();
+    await drawn();
+    for (const last of [false, true]) {
+      for (const field of get("axes").querySelectorAll("input")) {
+        field.value = last ? field.max : 0;
+        field.dispatchEvent(new Event("input"));
+      }
+      await drawn();
+      said.push(["tensor-title", "cell", "arithmetic"].map((id) => get(id).textContent));
+    }
+  }
+  return said;
+}"""
+
+
+@pytest.mark.parametrize("live", [("light", 1280)], indirect=True, ids=["light"])
+@pytest.mark.parametrize(("prefix", "steps"), [("translator-", 75), ("gpt-", 42)])
+def test_every_tensor_of_a_text_has_its_arithmetic(prefix: str, steps: int, live: Page) -> None:
+    live.click(f"#{prefix}box summary")
+    found = live.evaluate(ARITHMETIC, prefix)
+    assert len(found) == 2 * steps
+    for title, cell, words in found:
+        number = cell.removeprefix("This number is ").rstrip(".")
+        assert words.endswith(f" = {number}"), (title, cell, words)
+    masked = [words for title, _, words in found if "after the mask" in title]
+    assert any("may attend, not changed" in words for words in masked)
+
+
+def set_number(page: Page, prefix: str, tensor: str, place: list[int], text: str) -> None:
+    """Choose a number in a box that is open, and type another one."""
+    page.locator(f"#{prefix}steps .name").get_by_text(tensor, exact=True).last.click()
+    page.evaluate(FRAMES)
+    for field, index in zip(page.locator(f"#{prefix}axes input").all(), place, strict=True):
+        field.fill(str(index))
+    page.evaluate(FRAMES)
+    page.fill(f"#{prefix}value", text)
+    page.press(f"#{prefix}value", "Enter")
+
+
+def test_numbers_of_a_sentence_change_and_come_back(live: Page) -> None:
+    cat = load_grammar().vocabulary.symbols.index("cat")
+    live.fill("#prompt", "the small")
+    said(live, "#words-said", "After “the small”")
+    before = live.locator("#words-said").inner_text()
+    live.click("#gpt-box summary")
+    set_number(live, "gpt-", "Logits", [2, cat], "50")  # the last position predicts
+    said(live, "#words-said", "“cat” with 100.0 %")
+    said(live, "#words-said", "You changed numbers of this model.")
+    live.locator("#temperature").fill("1")
+    live.click("#generate")
+    assert (live.locator("#generated li").first.text_content() or "").startswith("the small cat")
+    live.fill("#prompt", "the small cat")  # position 2 predicted it, and 3 is not changed
+    said(live, "#words-said", "After “the small cat”")
+    assert "“cat” with" not in live.locator("#words-said").inner_text()
+    live.fill("#prompt", "the")  # no position 2
+    live.fill("#prompt", "the small")
+    said(live, "#words-said", "“cat” with 100.0 %")
+    live.click("#gpt-undo")
+    live.wait_for_function(
+        "text => document.querySelector('#words-said').textContent === text", arg=before
+    )
+    live.locator("#gpt-operands .step").nth(1).click()  # a weight
+    said(live, "#gpt-tensor-title", "embedding.tokens.weight (27, 48)")
+    live.evaluate(FRAMES)
+    live.fill("#gpt-value", "1e300")
+    live.press("#gpt-value", "Enter")
+    said(live, "#gpt-problem", "between -1 million and 1 million, got 1e300")
+    live.fill("#gpt-value", "-1000")
+    live.press("#gpt-value", "Enter")
+    said(live, "#gpt-changes", "1 change typed.")
+    live.click("#gpt-reset")
+    live.wait_for_function(
+        "text => document.querySelector('#words-said').textContent === text", arg=before
+    )
+
+
+def test_numbers_of_a_date_change_every_answer(live: Page) -> None:
+    _, target = date_vocabularies()
+    live.click("#translator-box summary")
+    set_number(live, "translator-", "Logits", [0, target.symbols.index("2")], "99")
+    live.wait_for_function("""() => [...document.querySelectorAll('#date-found button')]
+      .every((button) => button.textContent.startsWith('2'))""")
+    said(live, "#date-said", "Correct is 1998-01-02. You changed numbers of this model.")
+    live.fill("#date", "January 2, 1999")
+    said(live, "#date-said", "Correct is 1999-01-02. You changed")
+    live.click("#translator-undo")
+    said(live, "#date-said", "The answer is 1999-01-02. Correct.")
+    set_number(live, "translator-", "Memory: last LayerNorm", [0, 0], "1000")
+    notes = live.locator("#translator-steps .note")
+    notes.filter(has_text="typed").wait_for()
+    assert {note for note in notes.all_text_contents() if note} == {"typed", "differs"}
+    live.fill("#date", "")
+    assert not live.locator("#translator-box").is_visible()
+
+
 def test_words_that_the_model_cannot_read_get_a_sentence(live: Page) -> None:
     for text, problem in {
         "the elephant": "Every word must be one of the 23 that the model knows, got “elephant”.",
@@ -326,6 +483,11 @@ def test_text_is_accessible_and_narrow(live: Page) -> None:
     live.evaluate(script.read_text("utf-8"))
     live.click("#generate")
     live.locator("#generated li").wait_for()
+    for box in ("#translator-box", "#gpt-box"):
+        live.click(f"{box} summary")
+    live.evaluate(FRAMES)
+    ids = "() => [...document.querySelectorAll('[id]')].map((node) => node.id).sort()"
+    assert (found := live.evaluate(ids)) == sorted(set(found))
     for section in ("#dates", "#words"):
         found = live.evaluate("where => axe.run(where, {resultTypes: ['violations']})", section)
         assert not [(one["id"], one["nodes"][0]["html"]) for one in found["violations"]]

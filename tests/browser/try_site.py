@@ -311,7 +311,7 @@ def test_the_first_exercise_is_checked_without_telling_the_answer(
     open_file(page, site, f"exercises/{chapter.exercises.stem}.html")
     for place, (name, answer) in enumerate(answers.items()):
         field, said = _field(page, place)
-        expect(page.get_by_label(name)).to_have_count(1)
+        expect(page.get_by_label(name, exact=True)).to_have_count(1)
         expected = "one number" if isinstance(answer, int) else f"{len(answer)} ax[ei]s"
         for typed, got in [("1 1 1 1 1 1 1", ""), ("none", ", got none")]:
             field.fill(typed)

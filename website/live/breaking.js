@@ -1,7 +1,7 @@
 // The section "Break it": a bug, what must hold, the count over all test digits, and a quiz.
 
 import { BUGS } from "./bugs.js";
-import { make } from "./dom.js";
+import { get, make } from "./dom.js";
 import { PROPERTIES, properties } from "./properties.js";
 import { STEPS, predicted, run, testDigit } from "./vision_transformer.js";
 
@@ -13,12 +13,12 @@ export function startBreaking(state, refresh) {
   return () => views.forEach((view) => view());
 }
 
-export function chapterLink(parent, state, chapter) {
+function chapterLink(parent, state, chapter) {
   return make(parent, "a", { href: state.data.chapters[chapter] }, `chapter ${chapter}`);
 }
 
 function startSwitches(state, refresh) {
-  const { catalogue } = state.data, list = document.querySelector("#bugs"), fix = document.querySelector("#fix");
+  const { catalogue } = state.data, [list, fix] = get("bugs", "fix");
   const inputs = [null, ...BUGS].map((bug) => {
     const label = make(list, "label"), input = make(label, "input", { type: "radio", name: "bug", value: bug?.id ?? "" });
     make(label, "span", {}, bug ? catalogue[bug.id].words : "is correct: the one of chapter 07");
@@ -33,14 +33,14 @@ function startSwitches(state, refresh) {
     for (const { bug, input } of inputs) input.checked = !state.hidden && bug === state.bug;
     fix.replaceChildren();
     if (!state.bug || state.hidden) return;
-    fix.append(`The fix: ${catalogue[state.bug.id].fix}. It is in `);
+    fix.append(`The fix: ${catalogue[state.bug.id].fix} It is in `);
     chapterLink(fix, state, catalogue[state.bug.id].chapter);
     fix.append(".");
   };
 }
 
 function startProperties(state) {
-  const table = document.querySelector("#properties");
+  const [table] = get("properties");
   const rows = PROPERTIES.map(({ id, words, chapter }) => {
     const row = make(table, "tr"), mark = make(row, "td"), cell = make(row, "td", {}, `${words} (`);
     chapterLink(cell, state, chapter);
@@ -71,7 +71,7 @@ async function count(data, parameters, options, current) {
 }
 
 function startCount(state) {
-  const [said, picture] = ["#count", "#picture"].map((id) => document.querySelector(id));
+  const [said, picture] = get("count", "picture");
   const { data, original } = state, all = data.labels.length;
   const before = count(data, original, {}, () => true);
   let counted = {};
@@ -100,8 +100,7 @@ function startCount(state) {
 
 function startQuiz(state, refresh) {
   const { catalogue } = state.data;
-  const [start, answer, say, show, verdict] = ["#quiz", "#answer", "#say", "#show", "#verdict"]
-    .map((id) => document.querySelector(id));
+  const [start, answer, say, show, verdict] = get("quiz", "answer", "say", "show", "verdict");
   answer.append(new Option("choose an answer", ""));
   for (const { id } of BUGS) answer.append(new Option(catalogue[id].words, id));
 

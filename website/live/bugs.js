@@ -5,7 +5,7 @@
 import {
   add, attentionScores, concatenate, gelu, layerNorm, linear, masked, softmax, tensor, weightedSum,
 } from "./kernels.js";
-import { SIZES } from "./vision_transformer.js";
+import { HEADS } from "./kinds.js";
 
 // the numbers of x in another shape, in the order in which they lie in memory
 const viewed = (x, ...shape) => tensor(shape, x.data);
@@ -38,7 +38,7 @@ function dropout(x, seed) {
 
 const byView = (name) => (t) => {
   const [n, e] = t[`${name}_all`].shape;
-  return viewed(t[`${name}_all`], SIZES.heads, n, e / SIZES.heads);
+  return viewed(t[`${name}_all`], HEADS, n, e / HEADS);
 };
 
 export const BUGS = [
@@ -47,9 +47,9 @@ export const BUGS = [
     id: "pos-before-cls", property: "positions",
     steps: {
       tokens: (t, w) => {
-        const e = t.projected.shape[1], table = w("embedding.positions").data.slice(0, t.projected.data.length);
+        const e = t.projected.shape[1], table = w("positions").data.slice(0, t.projected.data.length);
         const patches = add(t.projected, tensor(t.projected.shape, table));
-        return concatenate([tensor([1, e], w("embedding.class_token").data), patches]);
+        return concatenate([tensor([1, e], w("class_token").data), patches]);
       },
     },
   },
@@ -57,7 +57,7 @@ export const BUGS = [
     id: "pos-batch-axis", property: "positions", // the only picture of its batch has number 0
     steps: {
       tokens: (t, w) => {
-        const table = w("embedding.positions").data, [n, e] = t.with_class_token.shape;
+        const table = w("positions").data, [n, e] = t.with_class_token.shape;
         return tensor([n, e], t.with_class_token.data.map((value, at) => value + table[at % e]));
       },
     },
@@ -117,6 +117,6 @@ export const BUGS = [
   },
   {
     id: "dropout-eval", property: "repeat", mixes: true, // as the random numbers are one sequence
-    steps: { weights: (t, w, step, seed) => dropout(softmax(t.scores), seed + step.layer) },
+    steps: { weights: (t, w, step, seed) => dropout(softmax(t.scores), seed + parseInt(step.name)) },
   },
 ];

@@ -1,47 +1,52 @@
 // The translator of chapter 11: a date as people write it in, the ISO date out, one character at a time.
 
-import { causalMask, linear, rows, tensor } from "./kernels.js";
-import { block, countOf, embed, norm, part } from "./transformer.js";
+import { lastRow } from "./kernels.js";
+import { embedding, layerNorm, linear, withPositions } from "./kinds.js";
+import { blocks, run, stepsOf } from "./steps.js";
 
-const HEADS = 4, BEGIN = 1, END = 2;
+const BEGIN = 1, END = 2, LONGEST = 20; // ids, and the length of an answer
 
-// source ids [j] -> memory (j, e)
-export function encode(parameters, source) {
-  const w = part(parameters, "source_embedding.");
-  let x = embed(source, w, Math.sqrt(w("tokens.weight").shape[1]));
-  for (let layer = 0; layer < countOf(parameters, "encoder.layers."); layer++) {
-    x = block(x, parameters, `encoder.layers.${layer}.`, HEADS);
-  }
-  return norm(x, part(parameters, "encoder.norm."));
-}
+const embedded = (title, name) => [title, `${name}_`, `${name}_embedding.`, [
+  ["vectors", "n e", `${name} vectors`, embedding(name, "tokens.weight", true)],
+  ["tokens", "n e", `${name} positions added`, withPositions("vectors", "positions")],
+]];
+const ENCODER = stepsOf([
+  embedded("Source", "source"),
+  ...blocks(2, { title: "Encoder block" }),
+  ["After the encoder", "", "", [["memory", "j e", "memory: last LayerNorm", layerNorm("x", "encoder.norm")]]],
+]);
+const DECODER = stepsOf([
+  embedded("Target", "target"),
+  ...blocks(1, { title: "Decoder block", stack: "decoder", before: "decoder.", causal: true, context: "memory" }),
+  ["After the decoder", "", "", [
+    ["norm", "n e", "last LayerNorm", layerNorm("x", "decoder.norm")],
+    ["logits", "n v", "logits", linear("norm", "head")],
+  ]],
+]);
+export const STEPS = [...ENCODER, ...DECODER];
 
-// target ids [i], memory (j, e) -> logits (i, v), and cross-attention weights (h, i, j) of each block
-export function decode(parameters, target, memory) {
-  const w = part(parameters, "target_embedding."), mask = causalMask(target.length), recorded = [];
-  let x = embed(target, w, Math.sqrt(w("tokens.weight").shape[1]));
-  for (let layer = 0; layer < countOf(parameters, "decoder.layers."); layer++) {
-    x = block(x, parameters, `decoder.layers.${layer}.`, HEADS, { mask, context: memory, recorded });
-  }
-  x = norm(x, part(parameters, "decoder.norm."));
-  return { logits: linear(x, parameters["head.weight"], parameters["head.bias"]), weights: recorded };
+// source ids -> {step: tensor} of the encoder; `options` as in steps.js
+export const encode = (parameters, source, options) => run(ENCODER, parameters, { source }, options);
+
+// target ids and what `encode` returned -> {step: tensor} of the whole model
+export const decode = (parameters, target, encoded, options) => run(DECODER, parameters, { ...encoded, target }, options);
+
+// what `encode` returned -> answers, best first: at most `width` pairs {ids, score}; width 1 is greedy
+export function translate(parameters, encoded, width, options) {
+  return beamSearch((ids) => logSoftmax(lastRow(decode(parameters, ids, encoded, options).logits)), width);
 }
 
 // logits (v) -> log-probabilities
-export function logSoftmax(logits) {
+function logSoftmax(logits) {
   const highest = Math.max(...logits), sum = logits.reduce((all, value) => all + Math.exp(value - highest), 0);
   return Array.from(logits, (value) => value - highest - Math.log(sum));
 }
 
-const last = (logits) => {
-  const [i] = logits.shape;
-  return Array.from(rows(logits, i - 1, i).data);
-};
-
 // Beam search as in utils.generation, without a length penalty; width 1 is greedy decoding.
 // Returns at most `width` pairs {ids, score}, best first.
-export function beamSearch(nextScores, width, maxLength) {
+function beamSearch(nextScores, width) {
   let beams = [{ ids: [BEGIN], score: 0 }], ended = [];
-  for (let length = 1; length <= maxLength && beams.length; length++) {
+  for (let length = 1; length <= LONGEST && beams.length; length++) {
     const longer = beams.flatMap(({ ids, score }) =>
       nextScores(ids).map((step, token) => ({ ids: [...ids, token], score: score + step })));
     longer.sort((a, b) => b.score - a.score);
@@ -52,21 +57,4 @@ export function beamSearch(nextScores, width, maxLength) {
     if (ended.length === width && beams.every(({ score }) => score <= ended.at(-1).score)) break;
   }
   return ended.length ? ended : beams;
-}
-
-// source ids -> translations, best first, each with the cross-attention of its characters
-export function translate(parameters, source, width, maxLength = 20) {
-  const memory = encode(parameters, source);
-  const next = (ids) => logSoftmax(last(decode(parameters, ids, memory).logits));
-  return beamSearch(next, width, maxLength).map((found) =>
-    ({ ...found, weights: decode(parameters, found.ids, memory).weights.map((one) => withoutLast(one)) }));
-}
-
-// The row of a query is for the character after it, so the last token has none.
-function withoutLast(weights) {
-  const [h, i, j] = weights.shape, kept = tensor([h, i - 1, j]);
-  for (let head = 0; head < h; head++) {
-    kept.data.set(weights.data.subarray(head * i * j, (head * i + i - 1) * j), head * (i - 1) * j);
-  }
-  return kept;
 }

@@ -1,17 +1,23 @@
 // The sections "Draw a digit" and "Break it": one model, one picture, and what the reader changes.
 
 import { startBreaking } from "./breaking.js";
-import { make } from "./dom.js";
+import { MARGIN, drawOutline, get, make, onceAFrame } from "./dom.js";
 import { tensor } from "./kernels.js";
-import { startDetail, startPipeline } from "./tensors.js";
-import { predicted, run, testDigit } from "./vision_transformer.js";
+import { startTensors } from "./tensors.js";
+import { STEPS, predicted, run, testDigit } from "./vision_transformer.js";
 
 const SIDE = 8, LEVELS = 16; // pixels of a digit's side, and levels of ink that are read out
 const PEN = 1.3; // reach of the pen from its centre, in pixels, as wide as the strokes of the test digits
 
 export function startDigits(data) {
+  const refresh = onceAFrame(() => {
+    const { bug, changes } = state;
+    state.found = run(state.parameters, state.image, { bug, changes });
+    state.correct = run(state.original, state.image);
+    for (const view of views) view();
+  });
   const state = {
-    data,
+    data, steps: STEPS, prefix: "",
     original: data.parameters, parameters: data.parameters, // the second ones with the reader's changes
     image: testDigit(data.images, 0), label: data.labels[0], // no label where the reader drew
     bug: null, hidden: false, // whether the reader is to find the bug
@@ -19,27 +25,12 @@ export function startDigits(data) {
     step: "0.weights", at: 0, // what is shown in large
     found: null, correct: null, // tensors of this model, and of the correct one
   };
-  const views = [startPaper, startPredictions, startPipeline, startDetail, startBreaking]
-    .map((start) => start(state, refresh));
-  let waiting = false;
-
-  function refresh() { // at most once for each picture of the screen
-    if (waiting) return;
-    waiting = true;
-    requestAnimationFrame(() => {
-      waiting = false;
-      const { bug, changes } = state;
-      state.found = run(state.parameters, state.image, { bug, changes });
-      state.correct = run(state.original, state.image);
-      for (const view of views) view();
-    });
-  }
+  const views = [startPaper, startPredictions, startTensors, startBreaking].map((start) => start(state, refresh));
   refresh();
 }
 
 function startPaper(state, refresh) {
-  const [canvas, said, chosen, next, clear] = ["#paper", "#paper-said", "#test-digit", "#next-digit", "#clear"]
-    .map((id) => document.querySelector(id));
+  const [canvas, said, chosen, next, clear] = get("paper", "paper-said", "test-digit", "next-digit", "clear");
   const cursor = { row: 3, column: 3 }, last = state.data.labels.length - 1;
   let from = null; // the point where the pen was
 
@@ -114,14 +105,13 @@ function startPaper(state, refresh) {
       pixels.fillRect(at % SIDE * size, Math.floor(at / SIDE) * size, size, size);
     });
     if (document.activeElement !== canvas) return;
-    pixels.strokeStyle = "#e69f00";
-    pixels.lineWidth = 3;
-    pixels.strokeRect(cursor.column * size + 1.5, cursor.row * size + 1.5, size - 3, size - 3);
+    const inside = size - 2 * MARGIN;
+    drawOutline(pixels, cursor.column * size + MARGIN, cursor.row * size + MARGIN, inside, inside);
   };
 }
 
 function startPredictions(state) {
-  const list = document.querySelector("#predictions"), said = document.querySelector("#predicted");
+  const [list, said] = get("predictions", "predicted");
   const bars = Array.from({ length: 10 }, (_, digit) => {
     const row = make(list, "li");
     make(row, "span", {}, digit);

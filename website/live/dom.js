@@ -1,5 +1,10 @@
 // Elements, colours and pictures of tensors.
 
+import { layout, placeOf } from "./steps.js";
+
+// The elements with some ids.
+export const get = (...ids) => ids.map((id) => document.getElementById(id));
+
 export function make(parent, tag, attributes = {}, text = "") {
   const node = document.createElement(tag);
   for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
@@ -7,12 +12,26 @@ export function make(parent, tag, attributes = {}, text = "") {
   return parent.appendChild(node);
 }
 
+// Return a function that calls `update`, at most once for each picture of the screen.
+export function onceAFrame(update) {
+  let waiting = false;
+  return () => {
+    if (waiting) return;
+    waiting = true;
+    requestAnimationFrame(() => {
+      waiting = false;
+      update();
+    });
+  };
+}
+
 // Nine steps of viridis and of cividis, as in `utils.draw`: from low to high they only get lighter. The
 // second is for signed numbers: blue is negative, grey 0, yellow positive.
 const levels = (text) => text.split(" ").map((hex) => [0, 2, 4].map((at) => parseInt(hex.slice(at, at + 2), 16)));
 const HEAT = levels("440154 472d7b 3b528b 2c728e 21918c 28ae80 5ec962 addc30 fde725");
 const SIGNED = levels("00224e 1d3a6e 414d6b 5f616e 7d7c78 9b9476 bcad6c ddc95c fee838");
-const MARK = "#e69f00";
+const OUTLINE = [["#000", 4], ["#e69f00", 2]]; // colours and widths: in grey, too, one of both stands out
+export const MARGIN = 4; // that an outline needs
 
 // value from low to high -> [red, green, blue]; what is no finite number is light grey
 export function color(value, low, high) {
@@ -41,18 +60,6 @@ function scale(x) {
   return [negative ? -most || -1 : 0, most || 1];
 }
 
-// Rows and columns of a tensor's picture: a vector is one row, heads are next to each other.
-export function layout(x) {
-  const [columns, rows, heads] = [...x.shape].reverse();
-  return { heads: heads ?? 1, rows: rows ?? 1, columns };
-}
-
-// Where a number is in the picture: place 0 is the first number in memory.
-export function placeOf(x, place) {
-  const { rows, columns } = layout(x), inside = place % (rows * columns);
-  return { head: Math.floor(place / (rows * columns)), row: Math.floor(inside / columns), column: inside % columns };
-}
-
 // Draw a tensor, one pixel for each number; of three axes, all matrices side by side or only one head.
 export function drawTensor(canvas, x, head = null) {
   const { heads, rows, columns } = layout(x), [low, high] = scale(x);
@@ -76,13 +83,15 @@ export function drawTensor(canvas, x, head = null) {
 export function drawCells(canvas, x, { head = 0, size, rows = null, columns = null, lit = [] }) {
   const all = layout(x), [low, high] = scale(x), ratio = Math.min(devicePixelRatio, 2);
   const [top, bottom] = rows ?? [0, all.rows], [left, right] = columns ?? [0, all.columns];
-  const wide = (right - left) * size, tall = (bottom - top) * size, bright = new Set(lit);
+  const bright = new Set(lit), margin = lit.length ? MARGIN : 0;
+  const wide = (right - left) * size + 2 * margin, tall = (bottom - top) * size + 2 * margin;
   canvas.width = wide * ratio;
   canvas.height = tall * ratio;
   canvas.style.width = `${wide}px`;
   canvas.style.aspectRatio = `${wide} / ${tall}`;
   const pixels = canvas.getContext("2d");
   pixels.scale(ratio, ratio);
+  pixels.translate(margin, margin);
   pixels.font = `${size < 36 ? 10 : 12}px system-ui, sans-serif`;
   pixels.textAlign = "center";
   pixels.textBaseline = "middle";
@@ -101,10 +110,17 @@ export function drawCells(canvas, x, { head = 0, size, rows = null, columns = nu
   if (!lit.length) return;
   const first = placeOf(x, lit[0]), last = placeOf(x, lit.at(-1));
   pixels.globalAlpha = 1;
-  pixels.strokeStyle = MARK;
-  pixels.lineWidth = 2;
-  pixels.strokeRect((first.column - left) * size - 1, (first.row - top) * size - 1,
-    (last.column - first.column + 1) * size + 2, (last.row - first.row + 1) * size + 2); // around, not over it
+  drawOutline(pixels, (first.column - left) * size, (first.row - top) * size,
+    (last.column - first.column + 1) * size, (last.row - first.row + 1) * size);
+}
+
+// Draw a line around a rectangle, not over it.
+export function drawOutline(pixels, left, top, width, height) {
+  for (const [ink, line] of OUTLINE) {
+    pixels.strokeStyle = ink;
+    pixels.lineWidth = line;
+    pixels.strokeRect(left - line / 2, top - line / 2, width + line, height + line);
+  }
 }
 
 // a number in at most five characters

@@ -8,8 +8,6 @@ export function tensor(shape, data) {
   return { shape, data: data ?? new Float64Array(size) };
 }
 
-export const copy = (x) => tensor([...x.shape], x.data.slice());
-
 export function add(x, y) {
   const result = tensor(x.shape);
   for (let at = 0; at < x.data.length; at++) result.data[at] = x.data[at] + y.data[at];
@@ -187,3 +185,6 @@ export function rows(x, first, last) {
   const e = x.shape[1];
   return tensor([last - first, e], x.data.slice(first * e, last * e));
 }
+
+// the last row of (n, v), as a list
+export const lastRow = (x) => Array.from(x.data.subarray(-x.shape[1]));

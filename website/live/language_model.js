@@ -1,25 +1,22 @@
 // The GPT of chapter 12 on its small language, and how a next word is chosen.
 
-import { causalMask, linear, rows } from "./kernels.js";
-import { block, countOf, embed, norm, part } from "./transformer.js";
+import { embedding, layerNorm, linear, withPositions } from "./kinds.js";
+import { blocks, run as runSteps, stepsOf } from "./steps.js";
 
-const HEADS = 4;
+export const STEPS = stepsOf([
+  ["Embedding", "", "embedding.", [
+    ["vectors", "n e", "token vectors", embedding("ids", "tokens.weight", false)],
+    ["tokens", "n e", "positions added", withPositions("vectors", "positions")],
+  ]],
+  ...blocks(2, { causal: true }),
+  ["After the last block", "", "", [
+    ["norm", "n e", "last LayerNorm", layerNorm("x", "encoder.norm")],
+    ["logits", "n v", "logits", linear("norm", "embedding.tokens", false)], // the embedding matrix again
+  ]],
+]);
 
-// ids [n] -> logits (n, v); the embedding matrix is also the weight of the last layer
-export function logitsOf(parameters, ids) {
-  let x = embed(ids, part(parameters, "embedding."));
-  const mask = causalMask(ids.length);
-  for (let layer = 0; layer < countOf(parameters, "encoder.layers."); layer++) {
-    x = block(x, parameters, `encoder.layers.${layer}.`, HEADS, { mask });
-  }
-  return linear(norm(x, part(parameters, "encoder.norm.")), parameters["embedding.tokens.weight"], null);
-}
-
-// The logits of the next word, as a list.
-export function nextLogits(parameters, ids) {
-  const logits = logitsOf(parameters, ids);
-  return Array.from(rows(logits, ids.length - 1, ids.length).data);
-}
+// ids [n] -> {step: tensor}; `options` as in steps.js
+export const run = (parameters, ids, options) => runSteps(STEPS, parameters, { ids }, options);
 
 // The probabilities that a word is sampled with, as `next_probabilities` of utils.generation:
 // temperature first, then top-k, then top-p. Temperature 0 keeps only the best.

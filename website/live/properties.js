@@ -1,7 +1,8 @@
 // What must hold in a correct model, whatever its weights: each check reads the tensors of a run.
 
 import { linear, splitHeads } from "./kernels.js";
-import { SIZES, run } from "./vision_transformer.js";
+import { HEADS } from "./kinds.js";
+import { LAYERS, run } from "./vision_transformer.js";
 
 const TOLERANCE = 1e-6;
 const close = (a, b) => Math.abs(a - b) <= TOLERANCE * (1 + Math.abs(a));
@@ -28,7 +29,7 @@ const OF_BLOCK = {
   norm: (t, w) => normed(t.norm1, w("norm1.weight"), w("norm1.bias"))
     && normed(t.norm2, w("norm2.weight"), w("norm2.bias")),
   projections: (t) => differ(t.q_all, t.k_all) && differ(t.k_all, t.v_all) && differ(t.q_all, t.v_all),
-  split: (t) => ["q", "k", "v"].every((name) => same(t[name], splitHeads(t[`${name}_all`], SIZES.heads))),
+  split: (t) => ["q", "k", "v"].every((name) => same(t[name], splitHeads(t[`${name}_all`], HEADS))),
   scores: (t) => {
     const [h, n, d] = t.q.shape;
     return times(h * n * n, (at) => {
@@ -53,7 +54,7 @@ const OF_BLOCK = {
       return close(sum, t.weighted_sum.data[row * d]);
     });
   },
-  join: (t) => same(splitHeads(t.joined, SIZES.heads), t.weighted_sum),
+  join: (t) => same(splitHeads(t.joined, HEADS), t.weighted_sum),
   output: (t, w) => projected(t.joined, t.attention_output, w, "attn.out_proj")
     && projected(t.activated, t.mlp_output, w, "mlp.fc2"),
   residual: (t) => t.residual1.data.every((value, at) => close(value - t.attention_output.data[at], t.x.data[at]))
@@ -95,7 +96,7 @@ export const PROPERTIES = [
 export function properties(parameters, image, options, found) {
   const results = Object.fromEntries(Object.entries(OF_MODEL).map(([id, check]) => [id, check(found, parameters)]));
   for (const [id, check] of Object.entries(OF_BLOCK)) {
-    results[id] = times(SIZES.layers, (layer) => {
+    results[id] = times(LAYERS, (layer) => {
       const start = `${layer}.`, mine = Object.keys(found).filter((name) => name.startsWith(start));
       const t = Object.fromEntries(mine.map((name) => [name.slice(start.length), found[name]]));
       t.x = layer ? found[`${layer - 1}.residual2`] : found.tokens;

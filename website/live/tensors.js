@@ -1,55 +1,70 @@
 // All tensors of a run as small pictures, one of them in large, and one number of it: where it comes
-// from, and a field to change it.
+// from, and a field to change it. `state` says what to show: steps, found (the tensors) and correct
+// (those of the model as it shipped), parameters, original, changes, history, step, at.
 
-import { drawCells, drawTensor, layout, make, placeOf, shapeWords, typedNumber } from "./dom.js";
+import { drawCells, drawTensor, get, make, shapeWords, typedNumber } from "./dom.js";
 import { tensor } from "./kernels.js";
-import { number, operands } from "./operands.js";
-import { STEPS } from "./vision_transformer.js";
+import { number } from "./kinds.js";
+import { layout, operands, placeAt, placeOf } from "./steps.js";
 
-const PARTS = { "": "Embedding", 0: "Block 0", 1: "Block 1", end: "After the last block" };
-const WORDS = {
-  image: "image", patches: "patches", projected: "projected patches", with_class_token: "class token first",
-  tokens: "positions added", norm1: "LayerNorm 1", q_all: "queries of all heads", k_all: "keys of all heads",
-  v_all: "values of all heads", q: "queries by head", k: "keys by head", v: "values by head", scores: "scores",
-  weights: "attention weights", weighted_sum: "weighted sum", joined: "heads joined",
-  attention_output: "attention output", residual1: "residual sum 1", norm2: "LayerNorm 2",
-  hidden: "feed-forward, inner", activated: "after GELU", mlp_output: "feed-forward output",
-  residual2: "residual sum 2", norm: "last LayerNorm", class_token: "class token", logits: "logits",
-  probabilities: "probabilities",
-};
 const AXES = {
   H: "row of pixels", W: "column of pixels", p: "pixel of the patch", n: "token", e: "embedding dimension",
   h: "head", d: "head dimension", i: "query position", j: "key position", m: "inner dimension", b: "batch",
-  k: "class", row: "row", column: "column",
+  k: "class", v: "token of the vocabulary", row: "row", column: "column",
 };
 const ARROWS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
-const stepOf = (name) => STEPS.find((step) => step.name === name);
 const limit = (index, size) => Math.max(0, Math.min(size - 1, index));
 const same = (x, y) => x.data.every((value, at) => Object.is(value, y.data[at]));
 
 const capital = (words) => words[0].toUpperCase() + words.slice(1);
 
+const stepOf = (state, name) => state.steps.find((step) => step.name === name);
+
 // The name of a step or a parameter, for readers.
-function titleOf(name) {
-  const step = stepOf(name);
-  if (step) return step.layer === null ? capital(WORDS[step.short]) : `Block ${step.layer}, ${WORDS[step.short]}`;
-  return name.replace(/encoder\.layers\.(\d)\./, "Block $1, ");
+function titleOf(state, name) {
+  const step = stepOf(state, name), inBlock = (one) => / \d$/.test(one.title);
+  if (step) return inBlock(step) ? `${step.title}, ${step.words}` : capital(step.words);
+  const owner = state.steps.find((one) => inBlock(one) && name.startsWith(one.parameters));
+  return owner ? `${owner.title}, ${name.slice(owner.parameters.length)}` : name;
 }
+
+// Put both parts of the template at the end of a bench.
+//   state.prefix: begins the ids of this bench
+export function startTensors(state, refresh) {
+  const [template, bench] = get("tensors", `${state.prefix}bench`), parts = template.content.cloneNode(true);
+  for (const name of ["id", "aria-labelledby", "aria-describedby"]) {
+    for (const node of parts.querySelectorAll(`[${name}]`)) {
+      node.setAttribute(name, node.getAttribute(name).split(" ").map((id) => state.prefix + id).join(" "));
+    }
+  }
+  bench.append(parts);
+  const views = [startPipeline, startDetail].map((start) => start(state, refresh));
+  return () => views.forEach((view) => view());
+}
+
+// The number that was chosen, as near as possible where a tensor has got smaller.
+export function keepChoice(state, found) {
+  const x = found[state.step] ?? state.parameters[state.step], { heads, rows, columns } = layout(x);
+  const { head, row, column } = placeOf(state.found?.[state.step] ?? x, state.at);
+  state.at = placeAt(x, limit(head, heads), limit(row, rows), limit(column, columns));
+  state.found = found;
+}
+
+const own = (state, ...ids) => get(...ids.map((id) => state.prefix + id));
 
 // ---- small pictures of all steps
 
-export function startPipeline(state, refresh) {
-  const root = document.querySelector("#steps"), shown = [];
+function startPipeline(state, refresh) {
+  const [root] = own(state, "steps"), shown = [];
   let title = null, list = null;
-  for (const step of STEPS) {
-    const part = step.layer ?? (step.name === "norm" || title === "end" ? "end" : "");
-    if (part !== title) {
-      title = part;
-      make(root, "h3", {}, PARTS[part]);
+  for (const step of state.steps) {
+    if (step.title !== title) {
+      title = step.title;
+      make(root, "h3", {}, title);
       list = make(root, "ol");
     }
     const button = make(make(list, "li"), "button", { type: "button", class: "step" });
-    make(button, "span", { class: "name" }, capital(WORDS[step.short]));
+    make(button, "span", { class: "name" }, capital(step.words));
     const shape = make(button, "span", { class: "shape" }), canvas = make(button, "canvas", { "aria-hidden": "true" });
     const note = make(button, "span", { class: "note" });
     button.addEventListener("click", () => {
@@ -60,14 +75,17 @@ export function startPipeline(state, refresh) {
   }
   let pressed = null;
   return () => {
-    const chosen = stepOf(state.step), sources = chosen ? operands(chosen, state.at, state.found, state.parameters).cells : [];
-    for (const { step, button, shape, canvas, note } of shown) {
-      const x = state.found[step.name];
-      shape.textContent = shapeWords(step.letters, x.shape);
-      drawTensor(canvas, x);
-      const size = Math.min(144 / canvas.width, 36 / canvas.height);
-      canvas.style.width = `${canvas.width * size}px`;
-      canvas.style.height = canvas.height === 1 ? "12px" : "36px";
+    const chosen = stepOf(state, state.step), sources = chosen ? operands(chosen, state.at, state.found, state.parameters).cells : [];
+    for (const one of shown) {
+      const { step, button, shape, canvas, note } = one, x = state.found[step.name];
+      if (one.drawn !== x) {
+        one.drawn = x;
+        shape.textContent = shapeWords(step.letters, x.shape);
+        drawTensor(canvas, x);
+        const size = Math.min(144 / canvas.width, 36 / canvas.height);
+        canvas.style.width = `${canvas.width * size}px`;
+        canvas.style.height = canvas.height === 1 ? "12px" : "36px";
+      }
       button.setAttribute("aria-pressed", step.name === state.step);
       button.classList.toggle("source", sources.some(([name]) => name === step.name));
       note.textContent = noteOf(state, step);
@@ -93,16 +111,16 @@ function noteOf(state, step) {
 
 // ---- one tensor in large
 
-export function startDetail(state, refresh) {
-  const [frame, canvas, mark, title, legend, fields] = ["#frame", "#tensor", "#mark", "#tensor-title", "#legend", "#axes"]
-    .map((id) => document.querySelector(id));
+function startDetail(state, refresh) {
+  const [frame, canvas, mark, title, legend, fields] =
+    own(state, "frame", "tensor", "mark", "tensor-title", "legend", "axes");
   const shown = () => state.found[state.step] ?? state.parameters[state.step];
   const views = [startNumber(state, refresh, shown), startChanges(state, refresh, shown)];
   let inputs = [], named = null, sighted = null, size = 1;
 
   function choose({ head, row, column }) {
     const x = shown(), { heads, rows, columns } = layout(x);
-    state.at = (limit(head, heads) * rows + limit(row, rows)) * columns + limit(column, columns);
+    state.at = placeAt(x, limit(head, heads), limit(row, rows), limit(column, columns));
     refresh();
   }
   canvas.addEventListener("click", (event) => {
@@ -134,11 +152,11 @@ export function startDetail(state, refresh) {
     legend.textContent = words.length ? `${words.join(", ")}.` : "A parameter of the model.";
   }
   return () => {
-    const step = stepOf(state.step), x = shown(), { head, row, column } = placeOf(x, state.at);
+    const step = stepOf(state, state.step), x = shown(), { head, row, column } = placeOf(x, state.at);
     const { rows, columns } = layout(x);
-    title.textContent = `${titleOf(state.step)} ${step ? shapeWords(step.letters, x.shape) : `(${x.shape.join(", ")})`}`;
-    if (named !== state.step) {
-      named = state.step;
+    title.textContent = `${titleOf(state, state.step)} ${step ? shapeWords(step.letters, x.shape) : `(${x.shape.join(", ")})`}`;
+    if (named !== `${state.step} ${x.shape}`) {
+      named = `${state.step} ${x.shape}`;
       axes(step ? step.letters.split(" ") : ["row", "column"].slice(rows === 1 ? 1 : 0), x);
     }
     for (const { kind, input } of inputs) {
@@ -156,9 +174,12 @@ export function startDetail(state, refresh) {
   };
 }
 
+// A place as the key of a change, see `run` in steps.js.
+const indexOf = (x, place) => Object.values(placeOf(x, place)).join(" ");
+
 // The number in words, the arithmetic that makes it, and its operands in their own tensors.
 function startNumber(state, refresh, shown) {
-  const [said, arithmetic, from, list] = ["#cell", "#arithmetic", "#from", "#operands"].map((id) => document.querySelector(id));
+  const [said, arithmetic, from, list, canvas] = own(state, "cell", "arithmetic", "from", "operands", "tensor");
 
   function operand([name, places]) {
     const x = state.found[name] ?? state.parameters[name], { rows, columns } = layout(x);
@@ -167,7 +188,7 @@ function startNumber(state, refresh, shown) {
     const near = (start, end, size, most) => size <= most ? [0, size] : [Math.max(0, start - 3), Math.min(size, end + 4)];
     const some = { rows: near(first.row, last.row, rows, 20), columns: near(first.column, last.column, columns, 64) };
     const button = make(make(list, "li"), "button", { type: "button", class: "step" });
-    make(button, "span", { class: "name" }, titleOf(name));
+    make(button, "span", { class: "name" }, titleOf(state, name));
     const cut = Object.entries(some).filter(([axis, [a, b]]) => b - a < { rows, columns }[axis])
       .map(([axis, [a, b]]) => `, ${axis} ${a} to ${b - 1}`).join("");
     const where = layout(x).heads > 1 ? `head ${first.head} of ` : "";
@@ -177,17 +198,18 @@ function startNumber(state, refresh, shown) {
     button.addEventListener("click", () => {
       Object.assign(state, { step: name, at: places[0] });
       refresh();
-      document.querySelector("#tensor").focus();
+      canvas.focus();
     });
   }
   return (step, x) => {
-    const typed = state.changes[state.step]?.[state.at] !== undefined, value = x.data[state.at];
+    const typed = indexOf(x, state.at) in (state.changes[state.step] ?? {}), value = x.data[state.at];
     said.textContent = `This number is ${number(value)}.`;
     const { cells, words, value: expected } = step ? operands(step, state.at, state.found, state.parameters)
       : { cells: [], words: "Training found this parameter. Change it, and everything after it follows." };
     if (typed) arithmetic.textContent = "You typed this number.";
     else arithmetic.textContent = expected === undefined ? words : `${words} = ${number(expected)}`;
-    const differs = !typed && expected !== undefined && !(Math.abs(expected - value) <= 1e-6 * (1 + Math.abs(value)));
+    const close = Object.is(expected, value) || Math.abs(expected - value) <= 1e-6 * (1 + Math.abs(value));
+    const differs = !typed && expected !== undefined && !close;
     if (differs) arithmetic.textContent += `. But this model has ${number(value)}: the step is computed in a different way.`;
     arithmetic.classList.toggle("bad", differs);
     const signature = JSON.stringify([state.step, state.at, typed]);
@@ -202,8 +224,8 @@ function startNumber(state, refresh, shown) {
 
 // The field that changes the number, undo and reset.
 function startChanges(state, refresh, shown) {
-  const [form, field, problem, said, undo, reset] = ["#change", "#value", "#problem", "#changes", "#undo", "#reset"]
-    .map((id) => document.querySelector(id));
+  const [form, field, problem, said, undo, reset] =
+    own(state, "change", "value", "problem", "changes", "undo", "reset");
   form.addEventListener("submit", (event) => {
     event.preventDefault();
     const { value, problem: wrong } = typedNumber(field.value);
@@ -212,7 +234,7 @@ function startChanges(state, refresh, shown) {
     if (wrong) return;
     const { changes, parameters, step, at } = state;
     state.history.push({ changes, parameters });
-    if (step in state.found) state.changes = { ...changes, [step]: { ...changes[step], [at]: value } };
+    if (step in state.found) state.changes = { ...changes, [step]: { ...changes[step], [indexOf(shown(), at)]: value } };
     else {
       const changed = tensor(shown().shape, shown().data.slice());
       changed.data[at] = value;

@@ -1,9 +1,13 @@
 // The sections "Translate a date" and "Continue a sentence": the models of chapters 11 and 12.
 
-import { translate } from "./date_translator.js";
+import * as dateTranslator from "./date_translator.js";
 import { iso, readDate, sourceIds, writeDate } from "./dates.js";
-import { color, inkOn, make } from "./dom.js";
-import { nextLogits, nextProbabilities, trueProbabilities } from "./language_model.js";
+import { color, get, inkOn, make, onceAFrame } from "./dom.js";
+import { lastRow } from "./kernels.js";
+import { HEADS } from "./kinds.js";
+import * as languageModel from "./language_model.js";
+import { nextProbabilities, trueProbabilities } from "./language_model.js";
+import { keepChoice, startTensors } from "./tensors.js";
 
 const BEGIN = 1, END = 2, SPECIAL = 4; // ids; the words follow the special ones
 const FIRST_DAY = [1998, 1, 2], EPOCH = Date.UTC(1950, 0, 1), DAYS = 36525; // the days of chapter 11
@@ -14,32 +18,39 @@ export function startText(data) {
   startWords(data);
 }
 
-const get = (id) => document.querySelector(id);
 const textOf = (field) => field.value.normalize("NFKC").trim();
 const percent = (value) => value && value < 0.001 ? "< 0.1 %" : `${(100 * value).toFixed(1)} %`;
 
-// Call a function at most once for each picture of the screen.
-function onceAFrame(update) {
-  let waiting = false;
-  return () => {
-    if (waiting) return;
-    waiting = true;
-    requestAnimationFrame(() => {
-      waiting = false;
-      update();
-    });
+// The tensors of a model in a box that the reader opens. Returns its state, and a function that shows it.
+function startBox(model, prefix, parameters, step, refresh) {
+  const [box] = get(`${prefix}box`);
+  const state = {
+    steps: model.STEPS, prefix, original: parameters, parameters, bug: null, hidden: false,
+    changes: {}, history: [], step, at: 0, found: null, correct: null,
   };
+  const draw = startTensors(state, refresh);
+  box.addEventListener("toggle", refresh);
+  return [state, (found, correct) => {
+    keepChoice(state, found);
+    state.correct = correct;
+    if (box.open) draw();
+  }];
 }
+
+// A sentence for the reader who closed the box.
+const changedWords = ({ history }) => history.length ? " You changed numbers of this model." : "";
 
 // ---- a date
 
 function startDates({ date: parameters, dates: { source, target, forms } }) {
   const [field, problem, said, map, examples, table] =
-    ["#date", "#date-problem", "#date-said", "#date-weights", "#date-examples", "#date-found"].map(get);
-  const language = get("#language"), part = get("#part");
+    get("date", "date-problem", "date-said", "date-weights", "date-examples", "date-found");
+  const [language, part, result, box, beamWidth, anotherDay, title] =
+    get("language", "part", "date-result", "translator-box", "beam-width", "another-day", "date-shape");
   const longest = parameters["source_embedding.positions"].shape.at(-2);
-  const state = { day: FIRST_DAY, found: {}, way: "greedy", rank: 0 };
+  const state = { day: FIRST_DAY, asked: [], found: {}, way: "greedy", rank: 0 };
   const refresh = onceAFrame(update);
+  const [model, show] = startBox(dateTranslator, "translator-", parameters, "decoder.0.cross_weights", refresh);
   const spell = (ids) => ids.filter((id) => id >= SPECIAL).map((id) => target[id]).join("");
 
   for (const [id, { name }] of Object.entries(forms)) language.append(new Option(name, id));
@@ -49,9 +60,9 @@ function startDates({ date: parameters, dates: { source, target, forms } }) {
     else type(writeDate(state.day, forms[language.value], "long"));
   });
   field.addEventListener("input", refresh);
-  get("#beam-width").addEventListener("change", refresh);
+  beamWidth.addEventListener("change", refresh);
   part.addEventListener("change", () => drawMap());
-  get("#another-day").addEventListener("click", () => {
+  anotherDay.addEventListener("click", () => {
     const day = new Date(EPOCH + Math.floor(Math.random() * DAYS) * 86400000);
     type(writeDate([day.getUTCFullYear(), day.getUTCMonth() + 1, day.getUTCDate()], forms[language.value], "long"));
   });
@@ -70,26 +81,32 @@ function startDates({ date: parameters, dates: { source, target, forms } }) {
   }
 
   function update() {
-    const text = textOf(field), width = Number(get("#beam-width").value);
+    const text = textOf(field), width = Number(beamWidth.value);
+    const asked = [text, language.value, width, model.changes, model.parameters];
+    if (asked.every((part, at) => part === state.asked[at])) return show(model.found, model.correct); // a number was chosen
+    state.asked = [];
     const { ids, problem: wrong } = sourceIds(text, language.value, source, longest);
     problem.textContent = wrong ?? "";
     field.setAttribute("aria-invalid", Boolean(wrong));
-    get("#date-result").hidden = Boolean(wrong);
+    result.hidden = box.hidden = Boolean(wrong);
     if (wrong) {
       said.textContent = "";
       return;
     }
     state.characters = ids.map((id) => source[id]);
-    state.found = { greedy: translate(parameters, ids, 1), beam: translate(parameters, ids, width) };
-    Object.assign(state, { way: "greedy", rank: 0 });
+    const options = { changes: model.changes }, encoded = dateTranslator.encode(model.parameters, ids, options);
+    const [greedy, beam] = [1, width].map((width) => dateTranslator.translate(model.parameters, encoded, width, options));
+    Object.assign(state, { asked, ids, encoded, found: { greedy, beam } });
+    if (!state.found[state.way][state.rank]) Object.assign(state, { way: "greedy", rank: 0 });
     const { day, note, problem: none } = readDate(text, forms[language.value]);
-    const answer = spell(state.found.greedy[0].ids);
+    const answer = spell(greedy[0].ids);
     if (day && !note && iso(day) !== iso(state.day)) {
       state.day = day;
       offer();
     }
     said.textContent = `The answer is ${answer || "empty"}. ` + (none ? `No answer is correct. ${none}`
       : `${answer === iso(day) ? "Correct." : `Correct is ${iso(day)}.`} ${note}`);
+    said.textContent += changedWords(model);
     drawAnswers();
     drawMap();
   }
@@ -114,14 +131,14 @@ function startDates({ date: parameters, dates: { source, target, forms } }) {
   }
 
   function drawMap() { // one column for each character of the answer, one row for each of the source
-    const { ids, weights } = state.found[state.way][state.rank];
-    if (!part.options.length) offerParts(weights);
-    const [block, head] = part.value.split(" "), [h, i, j] = weights[block].shape;
-    const heads = head === "mean" ? Array.from({ length: h }, (_, one) => one) : [Number(head)];
-    const { data } = weights[block];
+    const { ids } = state.found[state.way][state.rank], read = ids.slice(0, -1);
+    const found = dateTranslator.decode(model.parameters, read, state.encoded, { changes: model.changes });
+    show(found, dateTranslator.decode(parameters, read, dateTranslator.encode(parameters, state.ids)));
+    const { data, shape: [h, i, j] } = found["decoder.0.cross_weights"];
+    const heads = part.value === "mean" ? Array.from({ length: h }, (_, one) => one) : [Number(part.value)];
     const weight = (row, column) =>
       heads.reduce((sum, one) => sum + data[(one * i + row) * j + column], 0) / heads.length;
-    get("#date-shape").textContent = `Cross-attention weights (b=1, h=${h}, i=${i}, j=${j})`;
+    title.textContent = `Cross-attention weights (b=1, h=${h}, i=${i}, j=${j})`;
     map.replaceChildren();
     const top = make(make(map, "thead"), "tr"), body = make(map, "tbody");
     make(top, "th", { scope: "col" }, "source ↓ answer →");
@@ -136,13 +153,8 @@ function startDates({ date: parameters, dates: { source, target, forms } }) {
       }
     });
   }
-  function offerParts(weights) {
-    weights.forEach(({ shape: [h] }, block) => {
-      const where = weights.length > 1 ? `block ${block}, ` : "";
-      part.append(new Option(`${where}mean of the heads`, `${block} mean`));
-      for (let head = 0; head < h; head++) part.append(new Option(`${where}head ${head}`, `${block} ${head}`));
-    });
-  }
+  part.append(new Option("mean of the heads", "mean"));
+  for (let head = 0; head < HEADS; head++) part.append(new Option(`head ${head}`, head));
   offer();
   type(writeDate(state.day, forms[language.value], "long"));
 }
@@ -152,9 +164,13 @@ function startDates({ date: parameters, dates: { source, target, forms } }) {
 function startWords({ sentence: parameters, grammar }) {
   const { words } = grammar, longest = parameters["embedding.positions"].shape.at(-2);
   const [field, problem, said, table, list] =
-    ["#prompt", "#words-problem", "#words-said", "#next-words", "#generated"].map(get);
-  const sliders = { temperature: get("#temperature"), topK: get("#top-k"), topP: get("#top-p") };
+    get("prompt", "words-problem", "words-said", "next-words", "generated");
+  const [temperature, topK, topP, result, box, lastWord, noWords, button] =
+    get("temperature", "top-k", "top-p", "words-result", "gpt-box", "last-word", "no-words", "generate");
+  const sliders = { temperature, topK, topP };
   const refresh = onceAFrame(update);
+  const [model, show] = startBox(languageModel, "gpt-", parameters, "0.weights", refresh);
+  const run = (ids) => languageModel.run(model.parameters, ids, { changes: model.changes });
   let ids = [BEGIN];
   sliders.topK.max = sliders.topK.value = words.length;
 
@@ -169,9 +185,9 @@ function startWords({ sentence: parameters, grammar }) {
   };
   field.addEventListener("input", refresh);
   for (const slider of Object.values(sliders)) slider.addEventListener("input", refresh);
-  get("#last-word").addEventListener("click", () => write(typed().slice(0, -1)));
-  get("#no-words").addEventListener("click", () => write([]));
-  get("#generate").addEventListener("click", () => {
+  lastWord.addEventListener("click", () => write(typed().slice(0, -1)));
+  noWords.addEventListener("click", () => write([]));
+  button.addEventListener("click", () => {
     const whole = generate(), rest = whole.filter((id) => id >= SPECIAL);
     const at = grammar.ids.findIndex((sentence) => whole.every((id, place) => sentence[place] === id));
     const ended = whole.at(-1) === END && at !== -1;
@@ -186,7 +202,7 @@ function startWords({ sentence: parameters, grammar }) {
   function generate() {
     const made = [...ids];
     while (made.length < longest && made.at(-1) !== END) {
-      const chances = nextProbabilities(nextLogits(parameters, made), settings());
+      const chances = nextProbabilities(lastRow(run(made).logits), settings());
       let left = Math.random(), id = -1;
       while (left >= 0 && id < chances.length - 1) left -= chances[++id];
       made.push(id);
@@ -206,7 +222,7 @@ function startWords({ sentence: parameters, grammar }) {
     const list = typed(), found = list.map((word) => words.indexOf(word, SPECIAL)), wrong = problemOf(list, found);
     problem.textContent = wrong;
     field.setAttribute("aria-invalid", Boolean(wrong));
-    get("#words-result").hidden = get("#generate").disabled = Boolean(wrong);
+    result.hidden = box.hidden = button.disabled = Boolean(wrong);
     sliders.temperature.nextElementSibling.textContent = settings().temperature.toFixed(1);
     sliders.topK.nextElementSibling.textContent = settings().topK === words.length ? "all" : settings().topK;
     sliders.topP.nextElementSibling.textContent = settings().topP === 1 ? "all" : settings().topP.toFixed(2);
@@ -215,7 +231,8 @@ function startWords({ sentence: parameters, grammar }) {
       return;
     }
     ids = [BEGIN, ...found];
-    const logits = nextLogits(parameters, ids), truth = trueProbabilities(grammar, ids);
+    const ran = run(ids), logits = lastRow(ran.logits), truth = trueProbabilities(grammar, ids);
+    show(ran, languageModel.run(parameters, ids));
     const columns = [nextProbabilities(logits), nextProbabilities(logits, settings()), truth];
     const known = truth.some(Boolean), shown = words.map((_, id) => id)
       .filter((id) => columns.some((column) => column[id] >= SHOWN))
@@ -223,7 +240,7 @@ function startWords({ sentence: parameters, grammar }) {
     said.textContent = `After “${list.join(" ") || "the begin token"}”, the most likely token is `
       + `“${nameOf(best)}” with ${percent(columns[0][best])}`
       + (known ? `; its true probability is ${percent(truth[best])}.`
-        : ". No sentence of the language begins like this, so there are no true probabilities.");
+        : ". No sentence of the language begins like this, so there are no true probabilities.") + changedWords(model);
     const focused = table.contains(document.activeElement); // on a word that is replaced
     table.replaceChildren();
     for (const id of shown) addRow(id, columns.map((column) => column[id]), known);
