@@ -8,8 +8,10 @@ DUE ?=
 WEEK ?=
 LATE ?=
 NAME ?=
+HUB ?=
 
-.PHONY: release class site book exercises mutants honest new-exercise new-chapter grade
+.PHONY: release class site book exercises mutants honest new-exercise new-chapter grade \
+	collect give-back
 
 release class site book:
 	$(RUN) $@ $(ARGS)
@@ -28,3 +30,8 @@ grade:
 		$(if $(ROSTER),--roster $(call quoted,$(ROSTER))) $(if $(DUE),--due $(call quoted,$(DUE))) \
 		$(if $(WEEK),--week $(call quoted,$(WEEK))) $(if $(LATE),--late-percent $(call quoted,$(LATE))) \
 		$(ARGS)
+
+# HUB=folder, WEEK=name, OUT=folder, and for collect NB="03 04"
+collect give-back:
+	$(RUN) $@ $(NB) $(if $(HUB),--hub $(call quoted,$(HUB))) \
+		$(if $(WEEK),--week $(call quoted,$(WEEK))) $(if $(OUT),--out $(call quoted,$(OUT))) $(ARGS)

@@ -20,6 +20,14 @@ BY_FILE = ("--dist", "loadfile")
 NAMES = "prefixes of file names (default: all)"
 CHAPTERS = arg("names", NAMES, "NB", nargs="*")
 CHECK = arg("--check", "write nothing, only compare", action="store_true")
+# The folder of `make hub`.
+IS_ROOT = hasattr(os, "geteuid") and os.geteuid() == 0
+HUB_FOLDER = arg(
+    "--hub",
+    "folder of the hub (default: /srv/attention for root, else build/hub)",
+    "HUB",
+    default="/srv/attention" if IS_ROOT else str(BUILD / "hub"),
+)
 SECONDS = number(0.01, 86_400, "30")
 
 COMMANDS = (
@@ -289,6 +297,33 @@ COMMANDS = (
             "grade --out term",
             "grade week1 --chapter 03 --jobs 4",
         ),
+        instructors=True,
+    ),
+    Command(
+        "collect",
+        "collect the exercises of all students of a hub",
+        level="dev",
+        target="tools.hub.collect",
+        arguments=(
+            CHAPTERS,
+            HUB_FOLDER,
+            arg("--week", "name of the week, and of its folder in OUT", "WEEK", required=True),
+            arg("--out", "folder for all weeks", "OUT", required=True),
+        ),
+        examples=("collect --week 3 --out term", "collect 03 04 --week 3 --out term"),
+        instructors=True,
+    ),
+    Command(
+        "give-back",
+        "copy pages of feedback into the homes on a hub",
+        level="dev",
+        target="tools.hub.give_back",
+        arguments=(
+            HUB_FOLDER,
+            arg("--out", "folder of the grades", "OUT", required=True),
+            arg("--week", "its name (default: the week added last)", "WEEK"),
+        ),
+        examples=("give-back --out term", "give-back --out term --week 3"),
         instructors=True,
     ),
     Command(

@@ -70,6 +70,7 @@ KEPT_BACK = (
     "tests/test_checks/test_exercises.py",
     "tests/test_course/test_workflow.py",
     "tests/test_grading",
+    "tests/test_hub",
     "tools/course/exercises.py",
     "tools/course/make_exercises.py",
     "tools/course/new_chapter.py",
@@ -78,6 +79,7 @@ KEPT_BACK = (
     "tools/course/source_notebooks.py",
     "tools/course/student_copy.py",
     "tools/grading",
+    "tools/hub",
     "tools/web",
     "website",
 )

@@ -1,0 +1,1 @@
+"""A class on one server: the hub, its accounts, collecting, and giving feedback back."""
