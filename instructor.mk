@@ -11,7 +11,7 @@ NAME ?=
 HUB ?=
 
 .PHONY: release class site book exercises mutants honest new-exercise new-chapter grade \
-	collect give-back
+	hub collect give-back
 
 release class site book:
 	$(RUN) $@ $(ARGS)
@@ -30,6 +30,11 @@ grade:
 		$(if $(ROSTER),--roster $(call quoted,$(ROSTER))) $(if $(DUE),--due $(call quoted,$(DUE))) \
 		$(if $(WEEK),--week $(call quoted,$(WEEK))) $(if $(LATE),--late-percent $(call quoted,$(LATE))) \
 		$(ARGS)
+
+# HUB=folder, ROSTER=class.csv
+hub:
+	$(RUN) $@ $(if $(HUB),--hub $(call quoted,$(HUB))) \
+		$(if $(ROSTER),--roster $(call quoted,$(ROSTER))) $(ARGS)
 
 # HUB=folder, WEEK=name, OUT=folder, and for collect NB="03 04"
 collect give-back:

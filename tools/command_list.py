@@ -20,15 +20,13 @@ BY_FILE = ("--dist", "loadfile")
 NAMES = "prefixes of file names (default: all)"
 CHAPTERS = arg("names", NAMES, "NB", nargs="*")
 CHECK = arg("--check", "write nothing, only compare", action="store_true")
-# The folder of `make hub`.
-IS_ROOT = hasattr(os, "geteuid") and os.geteuid() == 0
-HUB_FOLDER = arg(
+HUB = arg(
     "--hub",
-    "folder of the hub (default: /srv/attention for root, else build/hub)",
+    "folder of the server (default: /srv/attention for root, build/hub otherwise)",
     "HUB",
-    default="/srv/attention" if IS_ROOT else str(BUILD / "hub"),
 )
 SECONDS = number(0.01, 86_400, "30")
+PORT = integer(1024)
 
 COMMANDS = (
     Command(
@@ -300,13 +298,41 @@ COMMANDS = (
         instructors=True,
     ),
     Command(
+        "hub",
+        "run a server for a class: JupyterHub",
+        level="dev",
+        target="tools.hub.hub",
+        arguments=(
+            HUB,
+            arg("--roster", "csv file with a line for each student", "ROSTER"),
+            arg("--port", "on 127.0.0.1, with the next two (8000)", type=PORT, default=8000),
+            arg("--admin", "user name of the instructor (instructor)", default="instructor"),
+            arg("--memory", "limit of a student's server (2GB)", type=memory, default="2GB"),
+            arg(
+                "--idle-minutes",
+                "after which kernels and servers end (60)",
+                type=integer(1),
+                default=60,
+            ),
+            arg("--sign-up", "students may ask for an account", action="store_true"),
+            arg("--trial", "for your own eyes: without system users", action="store_true"),
+            arg("--no-start", "only prepare or update", action="store_true"),
+        ),
+        examples=(
+            "hub --roster class.csv",
+            "hub --hub folder --roster class.csv --no-start",
+            "hub --trial --port 9000",
+        ),
+        instructors=True,
+    ),
+    Command(
         "collect",
         "collect the exercises of all students of a hub",
         level="dev",
         target="tools.hub.collect",
         arguments=(
             CHAPTERS,
-            HUB_FOLDER,
+            HUB,
             arg("--week", "name of the week, and of its folder in OUT", "WEEK", required=True),
             arg("--out", "folder for all weeks", "OUT", required=True),
         ),
@@ -319,7 +345,7 @@ COMMANDS = (
         level="dev",
         target="tools.hub.give_back",
         arguments=(
-            HUB_FOLDER,
+            HUB,
             arg("--out", "folder of the grades", "OUT", required=True),
             arg("--week", "its name (default: the week added last)", "WEEK"),
         ),

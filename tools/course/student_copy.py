@@ -52,6 +52,8 @@ FOLDERS = {
 # Files for instructors only. Of notebooks/, only chapters and exercises are released.
 KEPT_BACK = (
     "CONTRIBUTING.md",
+    "deploy",
+    "docs/class-server.md",
     "docs/instructors.md",
     "instructor.mk",
     "tests/browser/live_reference.py",

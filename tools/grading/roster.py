@@ -104,13 +104,18 @@ class Question:
         return f"{self.submission}; {ask} Answer in who.csv"
 
 
-def words(name: str) -> tuple[str, ...]:
-    """Return the parts of a name: without accents, in lower case, sorted."""
+def parts(name: str) -> list[str]:
+    """Return the parts of a name: without accents, in lower case."""
     text = unicodedata.normalize("NFKD", name).casefold().translate(LETTERS)
     text = "".join(c for c in text if not 0x300 <= ord(c) <= 0x36F)
     text = APOSTROPHE.sub("", text)
     kept = (c if unicodedata.category(c)[0] in "LMN" else " " for c in text)
-    return tuple(sorted("".join(kept).split()))
+    return "".join(kept).split()
+
+
+def words(name: str) -> tuple[str, ...]:
+    """Return the parts of a name, sorted."""
+    return tuple(sorted(parts(name)))
 
 
 def _bare(column: str) -> str:

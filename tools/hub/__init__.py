@@ -1,1 +1,1 @@
-"""A class on one server: the hub, its accounts, collecting, and giving feedback back."""
+"""A class on one server: the hub, its accounts, what it hands out and takes back."""

@@ -26,7 +26,8 @@ from tools.grading.collect import Collector
 from tools.grading.gradebook import week_name
 from tools.grading.results_folder import EARLIER
 from tools.grading.roster import Matching, Person
-from tools.hub.homes import Account, HomeFailed, Hub, one_line
+from tools.hub.accounts import Account
+from tools.hub.homes import HomeFailed, Hub, one_line
 
 # In a home. nbgitpuller clones the course there.
 EXERCISES = "attention/notebooks/exercises"
@@ -73,7 +74,7 @@ def is_untouched(content: bytes) -> bool:
 
 def folder_names(hub: Hub, scratch: Path) -> dict[Account, str]:
     """Return a name of a folder for each account that the grader recognizes as this student."""
-    matching, found = hub.matching(logins=False), {}
+    matching, found = hub.matching(), {}
     for account in hub.accounts:
         forms = [account.name]
         forms += [f"{account.name} ({id})" for id in (account.email, account.id) if id]
@@ -92,7 +93,7 @@ def _owner(name: str, matching: Matching, scratch: Path) -> str:
     owner = Collector(scratch, {}, scratch).owner(folder)
     folder.rmdir()
     whose = matching.whose(owner.name, owner.id)
-    return whose.row["account"] if isinstance(whose, Person) else ""
+    return whose.row["username"] if isinstance(whose, Person) else ""
 
 
 def copy(hub: Hub, account: Account, names: list[str], folder: Path) -> tuple[list[str], str]:
@@ -102,7 +103,7 @@ def copy(hub: Hub, account: Account, names: list[str], folder: Path) -> tuple[li
         The copied chapters, and a line about them.
     """
     copied, remarks = [], []
-    place = str(account.home / EXERCISES)
+    place = f"{account.home}/{EXERCISES}"
     try:
         most = len(names) * (MAX_BYTES + HEAD)
         answer = hub.run(account, "read", place, str(MAX_BYTES), *names, most=most)

@@ -17,7 +17,8 @@ from tools.grading.grade import results_of_earlier_run
 from tools.grading.gradebook import Gradebook
 from tools.grading.roster import Person
 from tools.grading.student_report import Result
-from tools.hub.homes import Account, HomeFailed, Hub, one_line
+from tools.hub.accounts import Account
+from tools.hub.homes import HomeFailed, Hub, one_line
 
 FOLDER = "feedback"  # in a home
 MARK = ": feedback</title>"  # in the head of each page
@@ -25,7 +26,7 @@ MARK = ": feedback</title>"  # in the head of each page
 
 def owners(hub: Hub, results: list[Result]) -> dict[str, Account]:
     """Return the account of each student with results, by the name of the page."""
-    matching, accounts = hub.matching(logins=True), {a.username: a for a in hub.accounts}
+    matching, accounts = hub.matching(), {a.username: a for a in hub.accounts}
     found = {}
     for result in results:
         student = result.student
@@ -38,7 +39,7 @@ def owners(hub: Hub, results: list[Result]) -> dict[str, Account]:
 
 def give(hub: Hub, account: Account, name: str, page: bytes) -> str:
     """Write a page into a home; return a text about it."""
-    place = str(account.home / FOLDER)
+    place = f"{account.home}/{FOLDER}"
     try:
         answer = hub.run(account, "write", place, name, MARK, given=page).decode(errors="replace")
     except HomeFailed as error:

@@ -8,7 +8,6 @@ and a link leads it only to what the student may read anyway.
 from __future__ import annotations
 
 import contextlib
-import csv
 import os
 import pwd
 import select
@@ -22,6 +21,8 @@ from typing import Any
 from tools.commands import Refusal, as_typed
 from tools.grading.collect import visible
 from tools.grading.roster import Matching, of_rows
+from tools.hub.accounts import ACCOUNTS, Account, read_accounts
+from tools.hub.hub import HUB, OWN_HUB, way
 
 PROGRAM = Path(__file__).with_name("in_home.py")
 SECONDS = 60.0  # for the work in one home
@@ -30,23 +31,6 @@ ANSWER = 1000  # bytes of an answer in words
 
 class HomeFailed(Exception):
     """Nothing can be done in a home; the text says why."""
-
-
-@dataclass(frozen=True)
-class Account:
-    """One student of the hub, a row of accounts.csv.
-
-    Args:
-        username: on the hub.
-        name, id, email: as in the class list.
-        home: the folder.
-    """
-
-    username: str
-    name: str
-    id: str
-    email: str
-    home: Path
 
 
 @dataclass(frozen=True)
@@ -62,43 +46,34 @@ class Hub:
     accounts: list[Account]
 
     @classmethod
-    def read(cls, typed: str) -> Hub:
+    def read(cls, typed: str | None) -> Hub:
         """Read the accounts of a hub.
 
         Args:
-            typed: the folder.
+            typed: the folder; None for the default.
 
         Raises:
             Refusal: it is not the folder of a hub.
         """
-        folder = Path(typed).expanduser().resolve()
+        folder = Path(typed or (OWN_HUB if way(False) == "trial" else HUB)).expanduser().resolve()
         try:
-            with (folder / "accounts.csv").open(encoding="utf-8", newline="") as file:
-                rows = list(csv.DictReader(file))
-            accounts = [Account(**{**row, "home": Path(row["home"])}) for row in rows]
-        except (OSError, KeyError, TypeError):
+            accounts = read_accounts(folder)
+        except (OSError, TypeError):
+            accounts = []
+        if not accounts:
             raise Refusal(
-                f"HUB must be the folder of a hub, got {folder} without a readable accounts.csv. "
+                f"HUB must be the folder of a hub, got {folder} without a readable {ACCOUNTS}. "
                 f"Type: {as_typed('hub')}"
-            ) from None
+            )
         return cls(folder, accounts)
 
-    def matching(self, *, logins: bool) -> Matching:
-        """Return the grader's search for the owner of a name, among the accounts.
-
-        Args:
-            logins: whether a username counts as an id; a class list may not contain it.
-        """
+    def matching(self) -> Matching:
+        """Return the grader's search for the owner of a name, among the accounts."""
         rows = [
-            {
-                "name": account.name,
-                "id": account.id,
-                "email": account.email,
-                "username" if logins else "account": account.username,
-            }
-            for account in self.accounts
+            {"name": a.name, "id": a.id, "email": a.email, "username": a.username}
+            for a in self.accounts
         ]
-        return Matching(of_rows(rows, "accounts.csv"))
+        return Matching(of_rows(rows, ACCOUNTS))
 
     def run(self, account: Account, *words: str, given: bytes = b"", most: int = ANSWER) -> bytes:
         """Run in_home.py as a student, and return what it answers.
@@ -131,7 +106,7 @@ class Hub:
                 env={},
                 umask=0o077,
                 start_new_session=True,
-                **self._owner(account.home),
+                **self._owner(Path(account.home)),
             )
         assert child.stdout is not None
         try:
