@@ -5,7 +5,6 @@ Change nothing in the copy: own settings go into own_config.py beside it, which 
 
 import csv
 import json
-import logging
 import os
 import sys
 from pathlib import Path
@@ -89,7 +88,6 @@ c.ConfigurableHTTPProxy.pid_file = str(STATE / "proxy.pid")
 c.JupyterHub.db_url = f"sqlite:///{STATE / 'jupyterhub.sqlite'}"
 c.JupyterHub.cookie_secret_file = str(STATE / "cookie_secret")
 c.JupyterHub.pid_file = str(STATE / "hub.pid")
-c.JupyterHub.extra_log_handlers = [logging.FileHandler(STATE / "hub.log")]
 
 # ------------------------------------------------------------------------------- a student's server
 

@@ -27,7 +27,7 @@ DEPLOY = ROOT / "deploy" / "jupyterhub"
 PROXY = "configurable-http-proxy@5.1.0"  # newer ones need a newer Node.js than Debian 12 has
 PROGRAMS = {"git": "git", "node": "nodejs", "npm": "npm"}  # and their packages on Debian
 OWN_HUB, HUB = ROOT / "build" / "hub", Path("/srv/attention")  # for oneself, for a class
-HOMES = Path("/home")
+HOMES, SYSTEM_PYTHON = Path("/home"), Path("/usr/bin/python3")
 WAYS = {
     "systemd": "systemd, each with its own user, {memory} of memory and two cores",
     "local": "local, each with its own user, WITHOUT limits of memory and cores: systemd does not "
@@ -49,6 +49,22 @@ def reachable(path: Path) -> bool:
     return all(place.stat().st_mode & 0o001 for place in there)
 
 
+def python_of(how: str) -> str:
+    """Return the Python of the students' environment: this one, or else the system's.
+
+    Raises:
+        Refusal: students can run neither.
+    """
+    own = Path(sys.executable).resolve()
+    for python in (own, SYSTEM_PYTHON):
+        if how == "trial" or (python.exists() and reachable(python.resolve().parent)):
+            return str(python)
+    raise Refusal(
+        f"Python must be one that every user can run, got {own}. Type: apt install python3-venv",
+        status=1,
+    )
+
+
 def check(hub: Path, how: str) -> None:
     """Refuse a machine that lacks a program, and folders that students must or must not enter."""
     if lacking := [name for name in PROGRAMS if not shutil.which(name)]:
@@ -64,6 +80,7 @@ def check(hub: Path, how: str) -> None:
         raise Refusal(
             f"HUB must be a folder that every user can enter, got {hub}. Choose one such as {HUB}.",
         )
+    python_of(how)
     if reachable(ROOT):
         raise Refusal(
             f"the folder with the solutions must be closed to other users, got {ROOT}. "
@@ -87,10 +104,10 @@ def call(*command: str | Path, folder: Path) -> None:
         )
 
 
-def install(hub: Path) -> None:
+def install(hub: Path, how: str) -> None:
     """Install the Python of all students and of the hub, and the proxy."""
     course, proxy = hub / "course", hub / "proxy"
-    call(sys.executable, "-m", "tools", "install", folder=course)
+    call(python_of(how), "-m", "tools", "install", folder=course)
     python = course / ".venv" / "bin" / "python"
     # Both files at once: a version that the course does not pin is refused, not replaced.
     needed = ("-r", "requirements.txt", "-r", DEPLOY / "requirements.txt")
@@ -143,7 +160,7 @@ def prepare(hub: Path, given: Namespace, how: str) -> None:
     (hub / "state").mkdir(mode=0o700, exist_ok=True)
     files = release_files()
     handout.update_folder(files, hub / "course")
-    install(hub)
+    install(hub, how)
     if handout.publish(handout.handed_out(files), hub / "handout.git"):
         print("the notebooks that students get have changed")
     enrol(hub, given, how)
