@@ -11,9 +11,9 @@ NAME ?=
 HUB ?=
 
 .PHONY: release class site book exercises mutants honest new-exercise new-chapter grade \
-	hub collect give-back
+	hub hub-test collect give-back
 
-release class site book:
+release class site book hub-test:
 	$(RUN) $@ $(ARGS)
 
 # NB=03 for one chapter

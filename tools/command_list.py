@@ -353,6 +353,21 @@ COMMANDS = (
         instructors=True,
     ),
     Command(
+        "hub-test",
+        "try a hub with a made-up class: load and attacks",
+        level="dev",
+        calls=(("tests/test_hub/rehearse.py",),),
+        arguments=(
+            arg("--students", "their number (12)", type=integer(3), default=12),
+            arg("--port", "on 127.0.0.1, with the next two (8400)", type=PORT, default=8400),
+            arg("--keep", "a folder for the hub and all results", type=Path),
+        ),
+        settings=ONE_THREAD | OFFLINE,
+        paths=("tests/test_checks", "tests/test_grading"),
+        examples=("hub-test", "hub-test --students 30 --keep folder"),
+        instructors=True,
+    ),
+    Command(
         "class",
         "rehearse grading with made-up students",
         level="dev",

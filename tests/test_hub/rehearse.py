@@ -1,0 +1,352 @@
+"""Try the server of a class as a whole, on this machine alone: load and attacks.
+
+A made-up class gets accounts and a hub. All students log in at once, start their servers, run
+chapter 00 and an exercise over the real protocols, type answers and save; one of them attacks. Then
+the work is collected, graded and given back, and the idle servers must end. It prints tables, and
+ends with status 1 after any failure. As root it makes system users, and removes them again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import os
+import pwd
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+from attacks import ATTACKS, LINKS, tools, tried
+from exercise_bank import bank
+from honest_bank import answered
+
+from tools.commands import Refusal, parse_arguments
+from tools.course.cards import grade_id
+from tools.course.notebook import Notebook
+from tools.course.registry import ROOT
+from tools.grading.made_up_submissions import Assignment, assignment_of
+from tools.grading.results_folder import read_table
+from tools.hub.accounts import Account, read_accounts, read_passwords
+
+RUN = [sys.executable, "-m", "tools.run"]
+ADMIN = "hub-test-admin"
+CHAPTER, TYPED = "03", ("1", "2", "3")
+WRONG = "2"  # every other student types a wrong answer to this one
+EXERCISES = f"attention/notebooks/exercises/{CHAPTER}_exercises.ipynb"
+FIRST = "attention/notebooks/00_shapes_and_einops.ipynb"
+START, IDLE = 120.0, 240.0  # seconds for a start, and until idle servers have ended
+# The processes of a hub, by words in their command lines.
+KINDS = {
+    "hub": "-m jupyterhub -f",
+    "proxy": "configurable-http-proxy",
+    "culler": "jupyterhub_idle_culler",
+    "server": "jupyterhub-singleuser",
+    "kernel": "ipykernel_launcher",
+}
+
+
+class Report:
+    """What was measured, and what failed."""
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[str, ...]] = []
+        self.failures: list[str] = []
+
+    def numbers(self, what: str, values: list[float], unit: str) -> None:
+        """Add a row: minimum, median and maximum."""
+        if values:
+            low, high = min(values), max(values)
+            cells = (f"{value:.3g} {unit}" for value in (low, statistics.median(values), high))
+            self.rows.append((what, str(len(values)), *cells))
+
+    def check(self, holds: bool, what: str) -> None:
+        if not holds:
+            self.failures.append(what)
+
+    def show(self) -> None:
+        for row in [("", "number", "minimum", "median", "maximum"), *self.rows]:
+            print("| " + " | ".join(row) + " |")
+        print(f"failures: {len(self.failures)}", *self.failures, sep="\n- ")
+
+
+def memory_of(hub: Path) -> dict[str, list[float]]:
+    """Return the memory (PSS, in MB) of each process of a hub, by its kind.
+
+    PSS counts a page that several processes share once among all of them.
+    """
+    found: dict[str, list[float]] = {kind: [] for kind in KINDS}
+    for path in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it may have ended
+            line = (path / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            kind = next((kind for kind, words in KINDS.items() if words in line), None)
+            if kind and str(hub) in line and not line.startswith("/bin/sh"):
+                rollup = (path / "smaps_rollup").read_text().split()
+                found[kind].append(int(rollup[rollup.index("Pss:") + 1]) / 1000)
+    return found
+
+
+def class_list(count: int, path: Path) -> None:
+    """Write the list of a made-up class; two of its students have the same name."""
+    names = ["Test Zoë Øster", "Test Zoë Øster", *(f"Test Number{n}" for n in range(count - 2))]
+    with path.open("w", encoding="utf-8", newline="") as file:
+        rows = ((name, 9000 + n, f"t{n}@uni.example") for n, name in enumerate(names))
+        csv.writer(file).writerows([("name", "id", "email"), *rows])
+
+
+@contextlib.contextmanager
+def users_removed() -> Iterator[None]:
+    """Remove the system users that are made in it, with their processes and homes."""
+    before = {user.pw_name for user in pwd.getpwall()}
+    try:
+        yield
+    finally:
+        for user in [user for user in pwd.getpwall() if user.pw_name not in before]:
+            for path in Path("/proc").glob("[0-9]*"):
+                with contextlib.suppress(OSError):
+                    if path.stat().st_uid == user.pw_uid:
+                        os.kill(int(path.name), signal.SIGKILL)
+            subprocess.run(["userdel", "--remove", user.pw_name], capture_output=True, check=False)
+
+
+@contextlib.contextmanager
+def running(command: list[str], log: Path, address: str) -> Iterator[None]:
+    """Run a hub until the end.
+
+    Raises:
+        RuntimeError: it does not start.
+    """
+    import requests
+
+    with log.open("wb") as file:
+        process = subprocess.Popen(command, cwd=ROOT, stdout=file, stderr=file)
+    try:
+        while True:
+            with contextlib.suppress(requests.ConnectionError):
+                if requests.get(f"{address}/hub/health", timeout=5).status_code == 200:
+                    break
+            if process.poll() is not None:
+                raise RuntimeError(f"the hub has ended: {log.read_text()[-3000:]}")
+            time.sleep(0.5)
+        yield
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+class Rehearsal:
+    """One class on one hub.
+
+    Args:
+        folder: for the hub, the grades and the logs.
+        port: of the hub.
+        report: takes what is measured.
+    """
+
+    def __init__(self, folder: Path, port: int, report: Report) -> None:
+        self.folder, self.hub, self.port, self.report = folder, folder / "hub", port, report
+        self.address = f"http://127.0.0.1:{port}"
+        self.assignment: Assignment = assignment_of(CHAPTER)
+        self.accounts: list[Account] = []
+        self.students: list[Any] = []
+
+    def make(self, *words: str) -> str:
+        """Run a command of the course, and return what it prints; a failure is reported."""
+        done = subprocess.run([*RUN, *words], cwd=ROOT, capture_output=True, text=True, check=False)
+        self.report.check(done.returncode == 0, f"{words[0]}: {done.stderr.strip()[-500:]}")
+        return done.stdout
+
+    def meet(self) -> None:
+        """Take the accounts that the hub has made."""
+        from student import Student
+
+        self.accounts, passwords = read_accounts(self.hub), read_passwords(self.hub)
+        self.students = [
+            Student(self.address, one.username, passwords[one.username], one.name)
+            for one in self.accounts
+        ]
+
+    def together(self, what: str, work: Callable[[Any], Any]) -> dict[Any, tuple[Any, float]]:
+        """Let all students do something at once; return results and seconds, and report errors."""
+
+        def timed(student: Any) -> tuple[Any, float]:
+            began = time.monotonic()
+            return work(student), time.monotonic() - began
+
+        found = {}
+        with ThreadPoolExecutor(len(self.students)) as pool:
+            for student, future in [(s, pool.submit(timed, s)) for s in self.students]:
+                try:
+                    found[student] = future.result()
+                except Exception as error:
+                    self.report.failures.append(f"{what}, {student.username}: {error!r}"[:500])
+        self.report.numbers(what, [seconds for _, seconds in found.values()], "s")
+        return found
+
+    def remember_memory(self, when: str) -> None:
+        for kind, values in memory_of(self.hub).items():
+            self.report.numbers(f"memory, {when}: {kind}", values, "MB")
+
+    def learn(self) -> None:
+        """Log in, start the servers, and work."""
+        self.remember_memory("no servers")
+        self.together("log in", lambda student: student.log_in())
+        self.together("start of a server", lambda student: student.start(START))
+        waited = sum(student.waited for student in self.students)
+        self.report.rows.append(("asked to try again, too many starts at once", str(waited)))
+        link = urlencode({"repo": (self.hub / "handout.git").as_uri(), "branch": "main"})
+        link += "&targetpath=attention"
+        for phase, _ in self.together("clone", lambda student: student.pull(link)).values():
+            self.report.check(phase == "finished", f"nbgitpuller: {phase}")
+        self.remember_memory("servers without a notebook")
+        self.together("run chapter 00", lambda student: student.run_all(FIRST))
+        self.remember_memory("after chapter 00")
+        self.together("answer and run an exercise", self.solve)
+
+    def solve(self, student: Any) -> None:
+        """Type answers into the exercises, run them, and save."""
+        notebook = student.read(EXERCISES)
+        self.type(notebook, self.students.index(student))
+        student.save(EXERCISES, notebook)
+        student.run_all(EXERCISES)
+
+    def type(self, notebook: Notebook, number: int) -> None:
+        """Write the answers of a student, by number, into an exercise notebook."""
+        for exercise in TYPED:
+            of_bank = bank(CHAPTER)[f"{CHAPTER}.{exercise}"]
+            kinds = of_bank.wrong if number % 2 and exercise == WRONG else of_bank.right
+            prefix = f"answer-{CHAPTER}-{exercise}"
+            cells = [cell for cell in notebook["cells"] if grade_id(cell).startswith(prefix)]
+            for cell in cells:
+                cell["source"] = self.assignment.solutions[grade_id(cell)]
+            answered(cells, kinds[number % len(kinds)])
+
+    def attack(self) -> None:
+        """Let the first student attack the second, and print each result."""
+        attacker, victim = self.students[:2]
+        attacker.open(EXERCISES)
+        home = self.accounts[1].home
+        code = tools(str(self.hub), victim.username, home, self.port, str(ROOT))
+        attacker.run(code)
+        print(f"servers that the attacker finds: {attacker.run('print(servers())').strip()}")
+        for name, attack in ATTACKS.items():
+            said = attacker.run(tried(attack)).strip()
+            print(f"  {name}: {said}", flush=True)
+            self.report.check(said.startswith("held: "), f"attack: {name}: {said}")
+        for path in ("api/contents", "api/kernels", "lab", "files/passwords"):
+            url = f"{self.address}{victim.base}{path}"
+            answer = attacker.browser.get(url, timeout=60)
+            said = f"{answer.status_code} {answer.url.removeprefix(self.address)[:60]}"
+            print(f"  the own cookie at another's {path}: {said}")
+            self.report.check(answer.status_code == 403, f"attack: cookie at {path}: {said}")
+        self.secrets(attacker)
+        attacker.run(LINKS)
+
+    def secrets(self, attacker: Any) -> None:
+        """Search all that the attacker can read of other processes for the tokens of all."""
+        code = "print(b''.join(pathlib.Path(p).read_bytes() for p in glob.glob('/proc/*/cmdline')))"
+        seen, tokens = attacker.run(code), set()
+        for path in Path("/proc").glob("[0-9]*/environ"):
+            with contextlib.suppress(OSError):
+                for word in path.read_bytes().split(b"\0"):
+                    name, _, value = word.decode(errors="replace").partition("=")
+                    if "TOKEN" in name and len(value) > 16:
+                        tokens.add(value)
+        found = [token for token in tokens if token in seen]
+        print(f"  tokens in command lines: {len(found)} of {len(tokens)}")
+        self.report.check(len(tokens) > len(self.students) and not found, "tokens in command lines")
+
+    def grade(self) -> None:
+        """Collect, grade and give back, and compare points and pages."""
+        term, results = self.folder / "term", self.folder / "results"
+        where = ("--hub", str(self.hub))
+        print(self.make("collect", CHAPTER, "04", "05", "06", "07", *where, "--week", "3",
+                        "--out", str(term)))  # fmt: skip
+        roster = str(self.folder / "class.csv")
+        print(self.make("grade", str(term / "3"), "--out", str(results), "--roster", roster))
+        print(self.make("give-back", *where, "--out", str(results)))
+        rows = {row["id"]: row for row in read_table(results / "grades.csv")}
+        for number, account in enumerate(self.accounts):
+            right = [e for e in TYPED if not (number % 2 and e == WRONG)]
+            want, row = self.assignment.worth(right), rows[account.id]
+            got = float(row["points"])
+            about = f"{account.name} ({account.id}): {got:g} of {want} points: {row['reason']}"
+            self.report.check(got == want, about)
+            page = Path(account.home) / "feedback" / "3.html"
+            is_fooled = number == 0 and os.geteuid() == 0
+            there = page.exists() and not page.parent.is_symlink()
+            self.report.check(there != (number == 0), f"feedback of {account.name}: {there}")
+            if there and not is_fooled:
+                mode, owner = page.stat().st_mode & 0o777, page.stat().st_uid
+                same = owner == Path(account.home).stat().st_uid and mode == 0o600
+                self.report.check(same, f"feedback of {account.name}: {mode:o} {owner}")
+                self.report.check(f"({account.id})" in page.read_text() or number > 1, "mixed up")
+        leaked = [path for path in term.rglob("0[4-7]_*.ipynb")]
+        self.report.check(not leaked, f"collect followed a link: {leaked}")
+
+    def cull(self) -> None:
+        """Wait until the idle servers have ended."""
+        began = time.monotonic()
+        while memory_of(self.hub)["server"] and time.monotonic() < began + IDLE:
+            time.sleep(2)
+        left = len(memory_of(self.hub)["server"])
+        self.report.check(left == 0, f"{left} idle servers have not ended")
+        self.remember_memory("at the end")
+
+
+def main() -> None:
+    given = parse_arguments("hub-test", sys.argv[1:])
+    missing = [name for name in ("node", "npm", "git") if not shutil.which(name)]
+    missing += [name for name in ("requests", "websocket") if find_spec(name) is None]
+    if missing:
+        print(f"skipped: this machine lacks {', '.join(missing)}")
+        return
+    folder = given.keep or Path(tempfile.mkdtemp(prefix="hub-test-"))
+    folder.mkdir(exist_ok=True)
+    folder.chmod(0o755)
+    report, began = Report(), time.monotonic()
+    class_list(given.students, folder / "class.csv")
+    try:
+        with users_removed():
+            rehearse(Rehearsal(folder, given.port, report), given.students)
+    finally:
+        if not given.keep:
+            shutil.rmtree(folder)
+    report.show()
+    print(f"{time.monotonic() - began:.0f} s")
+    raise SystemExit(bool(report.failures))
+
+
+def rehearse(class_: Rehearsal, count: int) -> None:
+    """Prepare a hub and run everything on it."""
+    where = ["--hub", str(class_.hub), "--port", str(class_.port), "--admin", ADMIN]
+    (class_.hub / "accounts.csv").unlink(missing_ok=True)
+    (class_.hub / "passwords.csv").unlink(missing_ok=True)
+    shutil.rmtree(class_.hub / "state", ignore_errors=True)
+    roster = str(class_.folder / "class.csv")
+    done = subprocess.run([*RUN, "hub", *where, "--roster", roster, "--no-start"], cwd=ROOT)
+    if done.returncode:
+        raise Refusal("the hub must be prepared, got an error (above). Fix it.", status=1)
+    class_.meet()
+    assert len(class_.students) == count
+    command = [*RUN, "hub", *where, "--idle-minutes", "1"]
+    with running(command, class_.folder / "hub.log", class_.address):
+        class_.learn()
+        class_.attack()
+        for student in class_.students:
+            student.close()
+        class_.grade()
+        class_.cull()
+
+
+if __name__ == "__main__":
+    main()
