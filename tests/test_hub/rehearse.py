@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
@@ -340,12 +341,15 @@ def rehearse(class_: Rehearsal, count: int) -> None:
     assert len(class_.students) == count
     command = [*RUN, "hub", *where, "--idle-minutes", "1"]
     with running(command, class_.folder / "hub.log", class_.address):
-        class_.learn()
-        class_.attack()
-        for student in class_.students:
-            student.close()
-        class_.grade()
-        class_.cull()
+        try:
+            class_.learn()
+            class_.attack()
+            for student in class_.students:
+                student.close()
+            class_.grade()
+            class_.cull()
+        except Exception:
+            class_.report.failures.append(traceback.format_exc())
 
 
 if __name__ == "__main__":

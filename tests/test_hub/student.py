@@ -94,6 +94,7 @@ class Student:
                 self.waited += not started
             answer = self.ask("GET", "api/status")
             if answer.status_code == 200 and answer.url.endswith("api/status"):
+                self.ask("GET", "lab")  # the page brings the cookie for `_token`
                 return time.monotonic() - began
             time.sleep(STEP if started else 4 * STEP)
         raise TimeoutError(f"{self.username}: no server in {seconds:g} s: {answer.status_code}")
