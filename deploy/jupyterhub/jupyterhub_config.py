@@ -11,7 +11,7 @@ from pathlib import Path
 from urllib.parse import urlencode
 
 import bcrypt
-import nativeauthenticator
+from jupyterhub.handlers import LoginHandler
 from nativeauthenticator import NativeAuthenticator
 from nativeauthenticator.orm import UserInfo
 
@@ -47,6 +47,11 @@ class ClassAuthenticator(NativeAuthenticator):
             self.db.commit()
         return found
 
+    def get_handlers(self, app):
+        # The login page of NativeAuthenticator 1.3.0 fails with JupyterHub 6; the hub's own works.
+        others = [handler for handler in super().get_handlers(app) if handler[0] != "/login"]
+        return [("/login", LoginHandler), *others]
+
     def check_allowed(self, username, authentication=None):
         # A name that was signed up and approved must not start a server as the system user of
         # that name (root, for example): `make hub` has to make the account first.
@@ -54,7 +59,6 @@ class ClassAuthenticator(NativeAuthenticator):
 
 
 c.JupyterHub.authenticator_class = ClassAuthenticator
-c.JupyterHub.template_paths = [str(Path(nativeauthenticator.__file__).parent / "templates")]
 c.Authenticator.any_allow_config = True  # check_allowed above decides
 # An admin adds passwords and stops servers. Nobody may open a student's server: `admin_access`
 # stays at its default, False.
@@ -62,6 +66,9 @@ c.Authenticator.admin_users = {ADMIN}
 c.Authenticator.username_pattern = r"[a-z][a-z0-9-]{0,19}"
 c.NativeAuthenticator.enable_signup = SETTINGS["sign_up"]
 c.NativeAuthenticator.open_signup = False  # each sign-up waits for the admin at /hub/authorize
+if SETTINGS["sign_up"]:
+    sign_up = 'Without an account: <a href="signup">sign up</a>, and wait for your instructor.'
+    c.JupyterHub.template_vars = {"announcement_login": sign_up}
 c.NativeAuthenticator.minimum_password_length = 10
 c.NativeAuthenticator.check_common_password = True
 c.NativeAuthenticator.allowed_failed_logins = 10  # guessing takes years

@@ -14,6 +14,7 @@ import secrets
 import sqlite3
 import subprocess
 from collections.abc import Callable, Iterable
+from contextlib import closing
 from dataclasses import astuple, dataclass, fields, replace
 from pathlib import Path
 
@@ -76,16 +77,16 @@ def write_accounts(hub: Path, accounts: list[Account]) -> None:
     _write(hub / ACCOUNTS, columns, map(astuple, accounts))
 
 
-def add_passwords(hub: Path, people: Iterable[tuple[str, str]]) -> None:
+def add_passwords(hub: Path, people: dict[str, str]) -> None:
     """Make a first password for each user who has none.
 
     Args:
         hub: the folder of the hub.
-        people: the user name and the name of each.
+        people: names by user name.
     """
-    known = read_passwords(hub)
     rows = []
-    for username, name in people:
+    known = read_passwords(hub)
+    for username, name in people.items():
         made = "".join(secrets.choice(READABLE) for _ in range(PASSWORD))
         rows.append((username, name, known.get(username, made)))
     _write(hub / PASSWORDS, ("username", "name", "password"), rows)
@@ -155,17 +156,13 @@ def _plain(text: str) -> str:
     return "-".join(filter(None, kept))
 
 
-def signed_up(database: Path) -> list[tuple[str, str]]:
-    """Return the user name and address of each sign-up that the admin approved."""
+def signed_up(database: Path) -> dict[str, str]:
+    """Return the addresses of all users that the hub knows and the admin approved, by user name."""
     if not database.exists():
-        return []
-    with sqlite3.connect(f"{database.as_uri()}?mode=ro", uri=True) as connection:
-        return [
-            (name, email or "")
-            for name, email in connection.execute(
-                "SELECT username, email FROM users_info WHERE is_authorized ORDER BY id"
-            )
-        ]
+        return {}
+    query = "SELECT username, coalesce(email, '') FROM users_info WHERE is_authorized ORDER BY id"
+    with closing(sqlite3.connect(f"{database.as_uri()}?mode=ro", uri=True)) as connection:
+        return dict(connection.execute(query))
 
 
 # --------------------------------------------------------------------------------------- the system
@@ -179,9 +176,17 @@ def is_system_user(username: str) -> bool:
     return True
 
 
-def make_home(username: str, home: Path) -> None:
-    """Make a system user and the home, which only its owner can open; do nothing if both exist."""
-    if not is_system_user(username):
+def make_home(username: str, home: Path, *, system: bool) -> None:
+    """Make a home that only its owner can open, and its system user, unless they exist.
+
+    Args:
+        username: of the owner.
+        home: the folder.
+        system: whether the owner is a user of the system, not just of the hub.
+    """
+    if not system:
+        home.mkdir(parents=True, exist_ok=True)
+    elif not is_system_user(username):
         options = ["--create-home", "--home-dir", str(home), "--shell", "/bin/bash", "--user-group"]
         subprocess.run(["useradd", *options, username], check=True)
     home.chmod(0o700)

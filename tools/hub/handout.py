@@ -11,9 +11,10 @@ from tools.course.files import write
 from tools.course.student_copy import Files
 
 BRANCH = "main"
-# A notebook that both the student and the instructor changed stays as the student has it. Merged
-# line by line, it may be a file that Jupyter cannot open.
-ATTRIBUTES = {".gitattributes": b"*.ipynb -merge\n"}
+# Exercises that both the student and the instructor changed stay as the student has them: merged
+# line by line, an answer could get a line that its author never saw. Chapters are merged, so that a
+# student who only ran one gets its corrections.
+ATTRIBUTES = {".gitattributes": b"notebooks/exercises/*.ipynb -merge\n"}
 
 
 def update_folder(files: Files, folder: Path) -> None:

@@ -21,6 +21,7 @@ from tools.course.files import write
 from tools.course.lab import FIRST
 from tools.course.registry import ROOT
 from tools.course.student_copy import release_files
+from tools.grading.roster import read_roster
 from tools.hub import accounts, handout
 
 DEPLOY = ROOT / "deploy" / "jupyterhub"
@@ -28,6 +29,7 @@ PROXY = "configurable-http-proxy@5.1.0"  # newer ones need a newer Node.js than 
 PROGRAMS = {"git": "git", "node": "nodejs", "npm": "npm"}  # and their packages on Debian
 OWN_HUB, HUB = ROOT / "build" / "hub", Path("/srv/attention")  # for oneself, for a class
 HOMES, SYSTEM_PYTHON = Path("/home"), Path("/usr/bin/python3")
+SYSTEMD = Path("/run/systemd/system")  # exists where systemd runs
 WAYS = {
     "systemd": "systemd, each with its own user, {memory} of memory and two cores",
     "local": "local, each with its own user, WITHOUT limits of memory and cores: systemd does not "
@@ -40,7 +42,7 @@ def way(trial: bool) -> str:
     """Return how students' servers are started on this machine."""
     if trial or os.geteuid() != 0:
         return "trial"
-    return "systemd" if Path("/run/systemd/system").is_dir() else "local"
+    return "systemd" if SYSTEMD.exists() else "local"
 
 
 def reachable(path: Path) -> bool:
@@ -128,8 +130,6 @@ def enrol(hub: Path, given: Namespace, how: str) -> None:
     Raises:
         ValueError: the class list is invalid.
     """
-    from tools.grading.roster import read_roster
-
     people = read_roster(Path(given.roster)).people if given.roster else []
     homes = hub / "homes" if how == "trial" else HOMES
 
@@ -138,20 +138,31 @@ def enrol(hub: Path, given: Namespace, how: str) -> None:
 
     known = accounts.read_accounts(hub)
     found = accounts.accounts_of(people, known, taken, homes)
-    names = {account.username for account in found}
-    for name, email in accounts.signed_up(hub / "state" / "jupyterhub.sqlite"):
-        if name not in names and not taken(name):
-            found.append(accounts.Account(name, name, "", email, str(homes / name)))
-    accounts.write_accounts(hub, found)
-    accounts.add_passwords(hub, [(given.admin, ""), *((a.username, a.name) for a in found)])
-    for username, home in [(given.admin, homes / given.admin)] + [
-        (account.username, Path(account.home)) for account in found
-    ]:
-        if how == "trial":
-            home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    approved = accounts.signed_up(hub / "state" / "jupyterhub.sqlite")
+    for name in approved.keys() - {account.username for account in found} - {given.admin}:
+        if taken(name):
+            print(f"no account for the sign-up {name}: the system has a user of this name")
         else:
-            accounts.make_home(username, home)
+            found.append(accounts.Account(name, name, "", approved[name], str(homes / name)))
+    accounts.write_accounts(hub, found)
+    passwords = accounts.read_passwords(hub)
+    chosen = approved.keys() - passwords.keys()  # whose password nobody else knows
+    first = {a.username: a.name for a in found if a.username not in chosen}
+    accounts.add_passwords(hub, {given.admin: ""} | first)
+    places = {given.admin: str(homes / given.admin)} | {a.username: a.home for a in found}
+    for username, home in places.items():
+        accounts.make_home(username, Path(home), system=how != "trial")
+    listed = {person.name for person in people}
+    left = [account.username for account in found if account.name not in listed]
+    if people and left:
+        print(f"not in the class list: {', '.join(left)}. Close an account at /hub/authorize")
     print(f"{len(found)} students, {len(found) - len(known)} of them new: {hub}/passwords.csv")
+
+
+def settings(given: Namespace, how: str) -> dict[str, str | int | bool]:
+    """Return what the hub's configuration reads."""
+    names = ("port", "admin", "sign_up", "idle_minutes", "memory")
+    return {"way": how, "first": FIRST} | {name: getattr(given, name) for name in names}
 
 
 def prepare(hub: Path, given: Namespace, how: str) -> None:
@@ -164,16 +175,7 @@ def prepare(hub: Path, given: Namespace, how: str) -> None:
     if handout.publish(handout.handed_out(files), hub / "handout.git"):
         print("the notebooks that students get have changed")
     enrol(hub, given, how)
-    settings = {
-        "way": how,
-        "port": given.port,
-        "admin": given.admin,
-        "sign_up": given.sign_up,
-        "idle_minutes": given.idle_minutes,
-        "memory": given.memory,
-        "first": FIRST,
-    }
-    write(hub / "settings.json", json.dumps(settings, indent=1).encode())
+    write(hub / "settings.json", json.dumps(settings(given, how), indent=1).encode())
     write(hub / "gitconfig", f"[safe]\n\tdirectory = {hub / 'handout.git'}\n".encode())
     write(hub / "jupyterhub_config.py", (DEPLOY / "jupyterhub_config.py").read_bytes())
 
