@@ -190,6 +190,8 @@ class Rehearsal:
                     found[student] = future.result()
                 except Exception as error:
                     self.report.failures.append(f"{what}, {student.username}: {error!r}"[:500])
+        if not found:
+            raise RuntimeError(f"no student could do it: {what}")
         self.report.numbers(what, [seconds for _, seconds in found.values()], "s")
         return found
 

@@ -12,7 +12,7 @@ import websocket
 
 from tools.course.notebook import Notebook, source
 
-STEP = 0.25  # seconds between two questions whether a server has started
+STEP = 0.5  # seconds between two questions whether a server has started
 PROTOCOL = "5.4"  # of the messages to a kernel
 
 
@@ -92,11 +92,10 @@ class Student:
                 answer = self.browser.get(f"{self.address}/hub/spawn", timeout=60)
                 started = answer.status_code != 429
                 self.waited += not started
-            answer = self.ask("GET", "api/status")
-            if answer.status_code == 200 and answer.url.endswith("api/status"):
-                self.ask("GET", "lab")  # the page brings the cookie for `_token`
+            answer = self.ask("GET", "lab")  # through the login of the server, which sets cookies
+            if answer.status_code == 200 and answer.url.endswith(f"{self.base}lab"):
                 return time.monotonic() - began
-            time.sleep(STEP if started else 4 * STEP)
+            time.sleep(STEP if started else 2 * STEP)
         raise TimeoutError(f"{self.username}: no server in {seconds:g} s: {answer.status_code}")
 
     def pull(self, link: str) -> str:
