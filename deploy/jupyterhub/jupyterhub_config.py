@@ -165,4 +165,4 @@ culler = [sys.executable, "-m", "jupyterhub_idle_culler", f"--timeout={IDLE_SECO
 c.JupyterHub.services = [{"name": "cull", "command": culler}]
 
 if (HUB / "own_config.py").exists():
-    load_subconfig("own_config.py")  # noqa: F821, from the loader of this file
+    load_subconfig(str(HUB / "own_config.py"))  # noqa: F821, from the loader of this file

@@ -226,6 +226,9 @@ def test_a_machine_that_cannot_is_refused(as_root: None, monkeypatch: pytest.Mon
         patch.setattr(hub.shutil, "which", lambda name: None if name == "node" else name)
         with pytest.raises(Refusal, match=r"Type: apt install nodejs$"):
             hub.check(Path("/srv/attention"), "trial")
+    hub.check(Path("/tmp/hub"), "local")
+    with pytest.raises(Refusal, match="HUB must be a folder"):
+        hub.check(Path("/tmp/hub"), "systemd")
     for open_to_all, text in (
         (
             lambda path: path != Path("/srv/attention"),
@@ -283,7 +286,7 @@ def test_every_setting_is_one_that_the_hub_knows(way: str, tmp_path: Path) -> No
         (tmp_path / f"{table}.csv").write_text("username,home,password\nada,/ada,x\n")
     earlier = os.umask(0o022)
     try:
-        config = PyFileConfigLoader(CONFIG.name, str(tmp_path)).load_config()
+        config = PyFileConfigLoader(str(tmp_path / CONFIG.name)).load_config()
     finally:
         os.umask(earlier)
     places = {

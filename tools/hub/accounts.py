@@ -103,7 +103,7 @@ def accounts_of(
     Args:
         people: the class list.
         known: the accounts so far.
-        taken: whether a user name belongs to somebody else.
+        taken: whether a user name has a different owner.
         homes: the folder of new homes.
     """
     found = list(known)

@@ -78,7 +78,8 @@ def check(hub: Path, how: str) -> None:
         )
     if how == "trial":
         return
-    if not reachable(hub):
+    # systemd gives each student's server its own /tmp.
+    if not reachable(hub) or (how == "systemd" and hub.is_relative_to("/tmp")):
         raise Refusal(
             f"HUB must be a folder that every user can enter, got {hub}. Choose one such as {HUB}.",
         )
@@ -139,14 +140,14 @@ def enrol(hub: Path, given: Namespace, how: str) -> None:
     known = accounts.read_accounts(hub)
     found = accounts.accounts_of(people, known, taken, homes)
     approved = accounts.signed_up(hub / "state" / "jupyterhub.sqlite")
-    for name in approved.keys() - {account.username for account in found} - {given.admin}:
+    for name in sorted(approved.keys() - {a.username for a in found} - {given.admin}):
         if taken(name):
             print(f"no account for the sign-up {name}: the system has a user of this name")
         else:
             found.append(accounts.Account(name, name, "", approved[name], str(homes / name)))
     accounts.write_accounts(hub, found)
     passwords = accounts.read_passwords(hub)
-    chosen = approved.keys() - passwords.keys()  # whose password nobody else knows
+    chosen = approved.keys() - passwords.keys()  # these have a password of their own
     first = {a.username: a.name for a in found if a.username not in chosen}
     accounts.add_passwords(hub, {given.admin: ""} | first)
     places = {given.admin: str(homes / given.admin)} | {a.username: a.home for a in found}
