@@ -45,7 +45,7 @@ CHAPTER, TYPED = "03", ("1", "2", "3")
 WRONG = "2"  # every other student types a wrong answer to this one
 EXERCISES = f"attention/notebooks/exercises/{CHAPTER}_exercises.ipynb"
 FIRST = "attention/notebooks/00_shapes_and_einops.ipynb"
-START, IDLE = 120.0, 240.0  # seconds for a start, and until idle servers have ended
+START, IDLE = 180.0, 300.0  # seconds for a start, and until idle servers have ended
 # The processes of a hub, by words in their command lines.
 KINDS = {
     "hub": "-m jupyterhub -f",
@@ -341,7 +341,7 @@ def rehearse(class_: Rehearsal, count: int) -> None:
         raise Refusal("the hub must be prepared, got an error (above). Fix it.", status=1)
     class_.meet()
     assert len(class_.students) == count
-    command = [*RUN, "hub", *where, "--idle-minutes", "1"]
+    command = [*RUN, "hub", *where, "--idle-minutes", "2"]
     with running(command, class_.folder / "hub.log", class_.address):
         try:
             class_.learn()
