@@ -20,6 +20,7 @@ STATE = HUB / "state"
 SETTINGS = json.loads((HUB / "settings.json").read_text(encoding="utf-8"))
 WAY, PORT, ADMIN = SETTINGS["way"], SETTINGS["port"], SETTINGS["admin"]
 IDLE_SECONDS = 60 * SETTINGS["idle_minutes"]
+REPORT_SECONDS = min(300, IDLE_SECONDS // 4)  # between two reports of activity
 USED = 600e6  # bytes of a server with one open chapter: docs/class-server.md
 
 c = get_config()  # noqa: F821, from the loader of this file
@@ -103,6 +104,7 @@ c.Spawner.env_keep = ["LANG", "LC_ALL"]  # nothing else of root's environment
 c.Spawner.environment = {
     "PATH": f"{HUB / 'course' / '.venv' / 'bin'}:/usr/local/bin:/usr/bin:/bin",
     "OMP_NUM_THREADS": "1",  # with more threads, students compete for the cores and all wait
+    "JUPYTERHUB_ACTIVITY_INTERVAL": str(REPORT_SECONDS),
     "HF_HUB_OFFLINE": "1",  # no chapter needs a network
     # A server reports its activity more often than idle servers end: otherwise busy ones end, too.
     "JUPYTERHUB_ACTIVITY_INTERVAL": str(min(300, IDLE_SECONDS // 4)),
@@ -112,7 +114,7 @@ c.Spawner.start_timeout = 120  # when all come at once, each start waits for the
 c.Spawner.http_timeout = 120
 c.Spawner.args = [
     f"--MappingKernelManager.cull_idle_timeout={IDLE_SECONDS}",
-    f"--MappingKernelManager.cull_interval={min(300, IDLE_SECONDS)}",
+    f"--MappingKernelManager.cull_interval={REPORT_SECONDS}",
     "--MappingKernelManager.cull_connected=True",  # a forgotten tab keeps no memory
 ]
 # Each visit of the home page brings new notebooks; a file that the student changed stays.
@@ -155,7 +157,10 @@ if WAY != "trial":
 
 memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 c.JupyterHub.active_server_limit = max(1, int(0.9 * memory / USED))
-c.JupyterHub.concurrent_spawn_limit = 2 * (os.cpu_count() or 1)  # a start takes a core for seconds
+# A start takes a core for two seconds: half a minute when so many come at once, and more are asked
+# to try again.
+c.JupyterHub.concurrent_spawn_limit = 10 * (os.cpu_count() or 1)
+c.JupyterHub.last_activity_interval = REPORT_SECONDS
 c.JupyterHub.load_roles = [
     {
         "name": "cull",

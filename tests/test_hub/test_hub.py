@@ -8,6 +8,7 @@ import re
 import sqlite3
 import stat
 import subprocess
+import uuid
 from argparse import Namespace
 from pathlib import Path
 
@@ -60,6 +61,12 @@ def test_names_become_user_names_that_a_system_takes() -> None:
     pattern = re.search(r'username_pattern = r"(.+)"', CONFIG.read_text()).group(1)
     assert all(re.fullmatch(pattern, account.username) for account in found)
     assert found[1].name == "Jürgen Weiß-Łukasz" and found[1].home == "/homes/jurgen-weiss-lukasz"
+
+
+def test_the_path_of_a_kernels_socket_fits() -> None:
+    name = f"kernel-{uuid.uuid4()}-ipc-5"
+    path = hub.HOMES / ("x" * accounts.LONGEST) / ".local/share/jupyter/runtime" / name
+    assert len(str(path)) <= 107, "the longest path of a socket on Linux"
 
 
 def test_an_account_stays_with_its_student() -> None:
