@@ -8,7 +8,7 @@ from __future__ import annotations
 
 # Runs first. `http` raises for every answer but success, and follows no redirection to the login.
 TOOLS = '''
-import glob, http.client, json, os, pathlib, re, signal, socket, stat, subprocess
+import glob, http.client, json, os, pathlib, re, signal, socket, subprocess, tempfile
 
 HUB, OTHER, HOME, PORT, COPY = {hub!r}, {other!r}, {home!r}, {port}, {copy!r}
 API = int(re.search(r":(\\d+)/hub/api", os.environ["JUPYTERHUB_API_URL"])[1])
@@ -42,22 +42,11 @@ def first(what, *paths):
     raise last if paths else Held("nothing there")
 
 def ports():
+    """The ports on which programs of the other student listen."""
     lines = pathlib.Path("/proc/net/tcp").read_text().splitlines()[1:]
     rows = [line.split() for line in lines]
-    return sorted({{int(row[1].split(":")[1], 16) for row in rows if row[3] == "0A"}})
-
-def servers():
-    """The ports at which another student's server answers, by its own path."""
-    found = []
-    for port in ports():
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=2)
-        try:
-            connection.request("GET", f"/user/{{OTHER}}/api")
-            if "version" in str(connection.getresponse().read()) and port not in (PORT, PORT + 2):
-                found.append(port)
-        except (OSError, http.client.HTTPException):
-            pass
-    return found
+    there = [row for row in rows if row[3] == "0A" and int(row[7]) == VICTIM]
+    return sorted({{int(row[1].split(":")[1], 16) for row in there}})
 
 def others(name):
     return [f"/proc/{{pid}}/{{name}}" for pid in os.listdir("/proc") if pid.isdigit()
@@ -87,8 +76,11 @@ ATTACKS = {
     "change the proxy": 'first(append, *glob.glob(f"{HUB}/proxy/**/*.js", recursive=True)[:99])',
     "change the handed-out notebooks": 'first(append, f"{HUB}/handout.git/HEAD")',
     "push to the handed-out notebooks": (
-        'subprocess.run(["git", "-C", str(pathlib.Path.home() / "attention"), "push", "-f", '
-        '"origin", "HEAD:refs/heads/main"], check=True, capture_output=True)'
+        "folder = tempfile.mkdtemp()\n"
+        "git = ['git', '-c', 'user.name=x', '-c', 'user.email=x@x', '-C', folder]\n"
+        "for words in (['clone', '-q', f'{HUB}/handout.git', '.'], "
+        "['commit', '-q', '--allow-empty', '-m', 'x'], ['push', 'origin', 'HEAD']):\n"
+        "    subprocess.run([*git, *words], check=True, capture_output=True)"
     ),
     "add a hook to the repository": 'append(f"{HUB}/handout.git/hooks/post-update")',
     "read the instructor's solutions": 'os.listdir(f"{COPY}/notebooks/solutions")',
@@ -116,14 +108,14 @@ ATTACKS = {
     "su": 'subprocess.run(["su", "-c", "true"], check=True, capture_output=True, input=b"root")',
     "become root": "os.setuid(0)",
     "ask another's server without a token": (
-        "assert [web('GET', p, f'/user/{OTHER}/api/contents') for p in servers()]"
+        "assert [web('GET', p, f'/user/{OTHER}/api/contents') for p in ports()]"
     ),
     "start a kernel on another's server": (
         "assert [web('POST', p, f'/user/{OTHER}/api/kernels', body={'name': 'python3'}) "
-        "for p in servers()], 'no server'"
+        "for p in ports()], 'no port'"
     ),
     "ask another's server with the own token": (
-        "assert [web('GET', p, f'/user/{OTHER}/api/contents', OWN) for p in servers()]"
+        "assert [web('GET', p, f'/user/{OTHER}/api/contents', OWN) for p in ports()]"
     ),
     "ask another's server through the proxy": (
         "web('GET', PORT, f'/user/{OTHER}/api/contents', OWN)"

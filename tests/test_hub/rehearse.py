@@ -31,7 +31,7 @@ from attacks import ATTACKS, LINKS, tools, tried
 from exercise_bank import bank
 from honest_bank import answered
 
-from tools.commands import Refusal, parse_arguments
+from tools.commands import parse_arguments
 from tools.course.cards import grade_id
 from tools.course.notebook import Notebook
 from tools.course.registry import ROOT
@@ -44,8 +44,10 @@ ADMIN = "hub-test-admin"
 CHAPTER, TYPED = "03", ("1", "2", "3")
 WRONG = "2"  # every other student types a wrong answer to this one
 EXERCISES = f"attention/notebooks/exercises/{CHAPTER}_exercises.ipynb"
+LINKED = ("04", "05", "06", "07")  # by the attacker
 FIRST = "attention/notebooks/00_shapes_and_einops.ipynb"
-START, IDLE = 180.0, 300.0  # seconds for a start, and until idle servers have ended
+# Seconds for the installation, for a start, and until idle servers have ended.
+INSTALL, START, IDLE = 1200.0, 180.0, 300.0
 # The processes of a hub, by words in their command lines.
 KINDS = {
     "hub": "-m jupyterhub -f",
@@ -62,13 +64,18 @@ class Report:
     def __init__(self) -> None:
         self.rows: list[tuple[str, ...]] = []
         self.failures: list[str] = []
+        self._began = time.monotonic()
+
+    def add(self, *cells: str) -> None:
+        self.rows.append(cells)
+        print(f"{time.monotonic() - self._began:4.0f} s", *cells, sep="  ", flush=True)
 
     def numbers(self, what: str, values: list[float], unit: str) -> None:
         """Add a row: minimum, median and maximum."""
         if values:
             low, high = min(values), max(values)
             cells = (f"{value:.3g} {unit}" for value in (low, statistics.median(values), high))
-            self.rows.append((what, str(len(values)), *cells))
+            self.add(what, str(len(values)), *cells)
 
     def check(self, holds: bool, what: str) -> None:
         if not holds:
@@ -105,13 +112,14 @@ def class_list(count: int, path: Path) -> None:
 
 
 @contextlib.contextmanager
-def users_removed() -> Iterator[None]:
-    """Remove the system users that are made in it, with their processes and homes."""
+def users_removed(hub: Path) -> Iterator[None]:
+    """Remove the system users that a hub makes in it, with their processes and homes."""
     before = {user.pw_name for user in pwd.getpwall()}
     try:
         yield
     finally:
-        for user in [user for user in pwd.getpwall() if user.pw_name not in before]:
+        made = {ADMIN, *(account.username for account in read_accounts(hub))} - before
+        for user in [user for user in pwd.getpwall() if user.pw_name in made]:
             for path in Path("/proc").glob("[0-9]*"):
                 with contextlib.suppress(OSError):
                     if path.stat().st_uid == user.pw_uid:
@@ -130,13 +138,14 @@ def running(command: list[str], log: Path, address: str) -> Iterator[None]:
 
     with log.open("wb") as file:
         process = subprocess.Popen(command, cwd=ROOT, stdout=file, stderr=file)
+    began = time.monotonic()
     try:
         while True:
             with contextlib.suppress(requests.ConnectionError):
                 if requests.get(f"{address}/hub/health", timeout=5).status_code == 200:
                     break
-            if process.poll() is not None:
-                raise RuntimeError(f"the hub has ended: {log.read_text()[-3000:]}")
+            if process.poll() is not None or time.monotonic() > began + INSTALL:
+                raise RuntimeError(f"the hub does not start: {log.read_text()[-3000:]}")
             time.sleep(0.5)
         yield
     finally:
@@ -159,12 +168,14 @@ class Rehearsal:
         self.assignment: Assignment = assignment_of(CHAPTER)
         self.accounts: list[Account] = []
         self.students: list[Any] = []
+        self.attacked = os.geteuid() == 0
 
-    def make(self, *words: str) -> str:
-        """Run a command of the course, and return what it prints; a failure is reported."""
+    def make(self, *words: str, status: int = 0) -> None:
+        """Run a command of the course, show what it prints, and report a wrong exit status."""
         done = subprocess.run([*RUN, *words], cwd=ROOT, capture_output=True, text=True, check=False)
-        self.report.check(done.returncode == 0, f"{words[0]}: {done.stderr.strip()[-500:]}")
-        return done.stdout
+        print(done.stdout, flush=True)
+        wrong = f"{words[0]}: status {done.returncode}: {done.stderr.strip()[-500:]}"
+        self.report.check(done.returncode == status, wrong)
 
     def meet(self) -> None:
         """Take the accounts that the hub has made."""
@@ -205,7 +216,7 @@ class Rehearsal:
         self.together("log in", lambda student: student.log_in())
         self.together("start of a server", lambda student: student.start(START))
         waited = sum(student.waited for student in self.students)
-        self.report.rows.append(("asked to try again, too many starts at once", str(waited)))
+        self.report.add("asked to try again, too many starts at once", str(waited))
         link = urlencode({"repo": (self.hub / "handout.git").as_uri(), "branch": "main"})
         link += "&targetpath=attention"
         for phase, _ in self.together("clone", lambda student: student.pull(link)).values():
@@ -235,12 +246,15 @@ class Rehearsal:
 
     def attack(self) -> None:
         """Let the first student attack the second, and print each result."""
+        if not self.attacked:
+            print("attacks: skipped, only root can make several users")
+            return
         attacker, victim = self.students[:2]
         attacker.open(EXERCISES)
         home = self.accounts[1].home
         code = tools(str(self.hub), victim.username, home, self.port, str(ROOT))
         attacker.run(code)
-        print(f"servers that the attacker finds: {attacker.run('print(servers())').strip()}")
+        print(f"ports of the other: {attacker.run('print(ports())').strip()}")
         for name, attack in ATTACKS.items():
             said = attacker.run(tried(attack)).strip()
             print(f"  {name}: {said}", flush=True)
@@ -271,30 +285,33 @@ class Rehearsal:
     def grade(self) -> None:
         """Collect, grade and give back, and compare points and pages."""
         term, results = self.folder / "term", self.folder / "results"
-        where = ("--hub", str(self.hub))
-        print(self.make("collect", CHAPTER, "04", "05", "06", "07", *where, "--week", "3",
-                        "--out", str(term)))  # fmt: skip
+        names, where = [CHAPTER, *LINKED], ["--hub", str(self.hub)]
+        self.make("collect", *names, *where, "--week", "3", "--out", str(term))
         roster = str(self.folder / "class.csv")
-        print(self.make("grade", str(term / "3"), "--out", str(results), "--roster", roster))
-        print(self.make("give-back", *where, "--out", str(results)))
+        self.make("grade", str(term / "3"), "--out", str(results), "--roster", roster)
+        # The attacker's folder of feedback is a link.
+        self.make("give-back", *where, "--out", str(results), status=int(self.attacked))
         rows = {row["id"]: row for row in read_table(results / "grades.csv")}
         for number, account in enumerate(self.accounts):
             right = [e for e in TYPED if not (number % 2 and e == WRONG)]
             want, row = self.assignment.worth(right), rows[account.id]
-            got = float(row["points"])
-            about = f"{account.name} ({account.id}): {got:g} of {want} points: {row['reason']}"
-            self.report.check(got == want, about)
-            page = Path(account.home) / "feedback" / "3.html"
-            is_fooled = number == 0 and os.geteuid() == 0
-            there = page.exists() and not page.parent.is_symlink()
-            self.report.check(there != (number == 0), f"feedback of {account.name}: {there}")
-            if there and not is_fooled:
-                mode, owner = page.stat().st_mode & 0o777, page.stat().st_uid
-                same = owner == Path(account.home).stat().st_uid and mode == 0o600
-                self.report.check(same, f"feedback of {account.name}: {mode:o} {owner}")
-                self.report.check(f"({account.id})" in page.read_text() or number > 1, "mixed up")
-        leaked = [path for path in term.rglob("0[4-7]_*.ipynb")]
+            about = f"{account.name} ({account.id}): {row['points']} of {want}: {row['reason']}"
+            self.report.check(float(row["points"]) == want, about)
+            self.check_page(account, number)
+        leaked = [path.name for path in term.rglob("*.ipynb") if path.name[:2] != CHAPTER]
         self.report.check(not leaked, f"collect followed a link: {leaked}")
+
+    def check_page(self, account: Account, number: int) -> None:
+        """Check that a page of feedback is in the right home, for its owner alone."""
+        page = Path(account.home) / "feedback" / "3.html"
+        if number == 0 and self.attacked:
+            self.report.check(page.parent.is_symlink(), "give-back replaced a link")
+            return
+        mode, owner = page.stat().st_mode & 0o777, page.stat().st_uid
+        about = f"feedback of {account.username}: {mode:o}, owner {owner}"
+        self.report.check((mode, owner) == (0o600, Path(account.home).stat().st_uid), about)
+        whose = f"{account.name} ({account.id})" if number < 2 else account.name
+        self.report.check(f"{whose}: feedback" in page.read_text(), f"{about}, not about {whose}")
 
     def cull(self) -> None:
         """Wait until the idle servers have ended."""
@@ -316,33 +333,30 @@ def main() -> None:
     folder = given.keep or Path(tempfile.mkdtemp(prefix="hub-test-"))
     folder.mkdir(exist_ok=True)
     folder.chmod(0o755)
-    report, began = Report(), time.monotonic()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # users are removed then, too
+    report = Report()
     class_list(given.students, folder / "class.csv")
     try:
-        with users_removed():
-            rehearse(Rehearsal(folder, given.port, report), given.students)
+        with users_removed(folder / "hub"):
+            rehearse(Rehearsal(folder, given.port, report))
     finally:
         if not given.keep:
             shutil.rmtree(folder)
     report.show()
-    print(f"{time.monotonic() - began:.0f} s")
     raise SystemExit(bool(report.failures))
 
 
-def rehearse(class_: Rehearsal, count: int) -> None:
+def rehearse(class_: Rehearsal) -> None:
     """Prepare a hub and run everything on it."""
     where = ["--hub", str(class_.hub), "--port", str(class_.port), "--admin", ADMIN]
-    (class_.hub / "accounts.csv").unlink(missing_ok=True)
-    (class_.hub / "passwords.csv").unlink(missing_ok=True)
-    shutil.rmtree(class_.hub / "state", ignore_errors=True)
+    for name in ("hub/accounts.csv", "hub/passwords.csv"):  # of users that were removed
+        (class_.folder / name).unlink(missing_ok=True)
+    for name in ("hub/state", "term", "results"):
+        shutil.rmtree(class_.folder / name, ignore_errors=True)
     roster = str(class_.folder / "class.csv")
-    done = subprocess.run([*RUN, "hub", *where, "--roster", roster, "--no-start"], cwd=ROOT)
-    if done.returncode:
-        raise Refusal("the hub must be prepared, got an error (above). Fix it.", status=1)
-    class_.meet()
-    assert len(class_.students) == count
-    command = [*RUN, "hub", *where, "--idle-minutes", "2"]
+    command = [*RUN, "hub", *where, "--roster", roster, "--idle-minutes", "2"]
     with running(command, class_.folder / "hub.log", class_.address):
+        class_.meet()
         try:
             class_.learn()
             class_.attack()
