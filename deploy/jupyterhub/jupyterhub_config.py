@@ -106,8 +106,6 @@ c.Spawner.environment = {
     "OMP_NUM_THREADS": "1",  # with more threads, students compete for the cores and all wait
     "JUPYTERHUB_ACTIVITY_INTERVAL": str(REPORT_SECONDS),
     "HF_HUB_OFFLINE": "1",  # no chapter needs a network
-    # A server reports its activity more often than idle servers end: otherwise busy ones end, too.
-    "JUPYTERHUB_ACTIVITY_INTERVAL": str(min(300, IDLE_SECONDS // 4)),
     "GIT_CONFIG_SYSTEM": str(HUB / "gitconfig"),  # git refuses a repository of another owner
 }
 c.Spawner.start_timeout = 120  # when all come at once, each start waits for the others
