@@ -19,10 +19,13 @@ class Held(Exception):
     """The attack failed because the hub held."""
 
 def web(method, port, path, token="", body=None):
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=15)
     headers = {{"Authorization": "token " + token}} if token else {{}}
     connection.request(method, path, json.dumps(body) if body else None, headers)
-    answer = connection.getresponse()
+    try:
+        answer = connection.getresponse()
+    except (TimeoutError, http.client.HTTPException) as error:
+        raise Held("no HTTP") from None
     if answer.status >= 300:
         raise Held(answer.status)
     return answer.read()
@@ -47,6 +50,17 @@ def ports():
     rows = [line.split() for line in lines]
     there = [row for row in rows if row[3] == "0A" and int(row[7]) == VICTIM]
     return sorted({{int(row[1].split(":")[1], 16) for row in there}})
+
+def anywhere(method, path, **more):
+    """Ask all ports of the other student, of which one is the server's."""
+    answers = []
+    for port in ports():
+        try:
+            return web(method, port, f"/user/{{OTHER}}/{{path}}", **more)
+        except Held as error:
+            answers.append(str(error))
+    assert "403" in answers, "BROKEN: no server"
+    raise Held(*answers)
 
 def others(name):
     return [f"/proc/{{pid}}/{{name}}" for pid in os.listdir("/proc") if pid.isdigit()
@@ -107,30 +121,21 @@ ATTACKS = {
     "sudo": 'subprocess.run(["sudo", "-n", "true"], check=True, capture_output=True)',
     "su": 'subprocess.run(["su", "-c", "true"], check=True, capture_output=True, input=b"root")',
     "become root": "os.setuid(0)",
-    "ask another's server without a token": (
-        "assert [web('GET', p, f'/user/{OTHER}/api/contents') for p in ports()]"
-    ),
-    "start a kernel on another's server": (
-        "assert [web('POST', p, f'/user/{OTHER}/api/kernels', body={'name': 'python3'}) "
-        "for p in ports()], 'no port'"
-    ),
-    "ask another's server with the own token": (
-        "assert [web('GET', p, f'/user/{OTHER}/api/contents', OWN) for p in ports()]"
-    ),
+    "ask another's server without a token": "anywhere('GET', 'api/contents')",
+    "start a kernel on another's server": "anywhere('POST', 'api/kernels', body={'name': ''})",
+    "ask another's server with the own token": "anywhere('GET', 'api/contents', token=OWN)",
     "ask another's server through the proxy": (
         "web('GET', PORT, f'/user/{OTHER}/api/contents', OWN)"
     ),
+    # The other's kernel prints while this listens. A kernel has one port, for its own subprocesses.
     "listen to another's kernel": (
-        "found = []\n"
-        "for p in ports():\n"
-        "    with socket.socket() as s:\n"
-        "        s.settimeout(1)\n"
-        "        try:\n"
-        "            s.connect(('127.0.0.1', p)); s.send(b'\\xff' + bytes(8) + b'\\x7f')\n"
-        "            found += [p] if s.recv(10)[:1] == b'\\xff' else []\n"
-        "        except OSError:\n"
-        "            pass\n"
-        "assert found, 'no kernel listens on a port'"
+        "import zmq\n"
+        "with zmq.Context() as context, context.socket(zmq.SUB) as listener:\n"
+        "    listener.linger = 0\n"
+        "    listener.subscribe(b'')\n"
+        "    for port in ports():\n"
+        "        listener.connect(f'tcp://127.0.0.1:{port}')\n"
+        "    assert listener.poll(4000), 'nothing heard'"
     ),
     "read the proxy's routes": "web('GET', PORT + 1, '/api/routes')",
     "read the proxy's routes with the own token": "web('GET', PORT + 1, '/api/routes', OWN)",

@@ -30,7 +30,7 @@ class Student:
         self._password = password
         self.browser = requests.Session()
         self._socket: websocket.WebSocket | None = None
-        self._session = ""
+        self._session = self.kernel = ""
         self.waited = 0  # answers "too many at once"
 
     @property
@@ -122,12 +122,12 @@ class Student:
         self.close()
         about = {"path": path, "name": path, "type": "notebook", "kernel": {"name": "python3"}}
         found = self._asked("POST", "api/sessions", json=about)
-        self._session, kernel = found["id"], found["kernel"]["id"]
+        self._session, self.kernel = found["id"], found["kernel"]["id"]
         cookies = {cookie.name: cookie.value for cookie in self.browser.cookies}
         of_server = self.browser.cookies.get_dict(path=self.base)
         pairs = (f"{name}={value}" for name, value in (cookies | of_server).items())
         self._socket = websocket.create_connection(
-            f"ws{self.address[4:]}{self.base}api/kernels/{kernel}/channels",
+            f"ws{self.address[4:]}{self.base}api/kernels/{self.kernel}/channels",
             cookie="; ".join(pairs),
             origin=self.address,
             header={"X-XSRFToken": self._token(self.base)},
