@@ -238,7 +238,8 @@ class Rehearsal:
         """Write the answers of a student, by number, into an exercise notebook."""
         for exercise in TYPED:
             of_bank = bank(CHAPTER)[f"{CHAPTER}.{exercise}"]
-            kinds = of_bank.wrong if number % 2 and exercise == WRONG else of_bank.right
+            is_wrong = number % 2 and exercise == WRONG
+            kinds = of_bank.wrong[:1] if is_wrong else of_bank.right
             prefix = f"answer-{CHAPTER}-{exercise}"
             cells = [cell for cell in notebook["cells"] if grade_id(cell).startswith(prefix)]
             for cell in cells:
