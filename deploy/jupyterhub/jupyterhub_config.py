@@ -21,7 +21,7 @@ SETTINGS = json.loads((HUB / "settings.json").read_text(encoding="utf-8"))
 WAY, PORT, ADMIN = SETTINGS["way"], SETTINGS["port"], SETTINGS["admin"]
 IDLE_SECONDS = 60 * SETTINGS["idle_minutes"]
 REPORT_SECONDS = min(300, IDLE_SECONDS // 4)  # between two reports of activity
-USED = 600e6  # bytes of a server with one open chapter: docs/class-server.md
+USED = 1e9  # bytes of a server in which a chapter trains: docs/class-server.md
 
 c = get_config()  # noqa: F821, from the loader of this file
 os.umask(0o077)  # the hub's files, and those of servers without systemd, are for their owner alone
