@@ -179,11 +179,19 @@ def test_the_grader_finds_the_owner_of_every_folder(hub: Class, drop: tuple[str,
     assert all(person.chapters for person in people)
 
 
-def test_names_without_a_folder_of_their_own_get_different_ones(hub: Class) -> None:
-    hub.list([(f"u{n}", "...", "", f"{n}") for n in range(4)])
-    for number in range(4):
+@pytest.mark.parametrize(
+    "students",
+    [
+        [(f"u{n}", "...", "", f"{n}") for n in range(4)],
+        [("u0", "Ada Lovelace", "", ""), ("u1", "ada-lovelace", "", ""), ("u2", "u1", "", "")],
+    ],
+    ids=["no words", "equal words"],
+)
+def test_students_never_share_a_folder(hub: Class, students: list[tuple[str, ...]]) -> None:
+    hub.list(students)
+    for number in range(len(students)):
         hub.put(number)
-    assert len(hub.collect()) == 4
+    assert len(hub.collect()) == len(students)
 
 
 def test_a_week_is_replaced_as_a_whole_and_kept(hub: Class) -> None:
@@ -257,6 +265,16 @@ def test_a_notebook_that_is_being_saved_is_copied_whole(hub: Class) -> None:
     found = hub.collect()
     saving.join()
     assert found == {f"Ada Lovelace/{N03}": SOLVED, f"Bo Øster/{N03}": SOLVED}
+
+
+def test_a_notebook_that_changes_while_it_is_read_is_read_again(hub: Class, monkeypatch) -> None:
+    """Both versions are whole, but what was read may be half of each."""
+    hub.put(0, OTHER)
+    new = hub.put(0, SOLVED, "new.ipynb")
+    change = f"after = os.path.exists({new.name!r}) and os.replace({new.name!r}, name)\n        "
+    change += "os.utime(file.fileno()) if after is None else None\n        "
+    hub.change_program(monkeypatch, "after = os.fstat", change + "after = os.fstat")
+    assert hub.collect() == {f"Ada Lovelace/{N03}": SOLVED}
 
 
 def test_a_notebook_that_stays_cut_off_is_copied_as_it_is(hub: Class, capsys, monkeypatch) -> None:
@@ -387,25 +405,27 @@ def test_an_invalid_answer_is_refused(answer: bytes) -> None:
         collect.parsed(answer, [N03])
 
 
+SILENT = "no answer from the home in 1.5 s"
 ANSWERS = {
-    "invalid": f"print({OWN.decode()!r}); print('more')",
-    "much": "import sys\nwhile True: print('x' * 10**6)",
-    "silent": "import time; time.sleep(60)",
-    "left open": "import os, time\nos.fork() or time.sleep(60)",
-    "stopped": "import os, signal; os.kill(os.getpid(), signal.SIGSTOP)",
+    f"print({OWN.decode()!r}); print('more')": "an answer from the home that is not valid",
+    "while True: print('x' * 10**6)": "an answer from the home that is too long",
+    "time.sleep(60)": SILENT,
+    "os.fork() or time.sleep(60)": SILENT,  # the pipe stays open
+    "os.kill(os.getpid(), 19)": SILENT,  # stopped
 }
 
 
-@pytest.mark.parametrize("code", ANSWERS.values(), ids=ANSWERS)
-def test_a_changed_child_costs_only_its_student(hub: Class, code: str, capsys, monkeypatch) -> None:
+@pytest.mark.parametrize(("code", "said"), ANSWERS.items(), ids=ANSWERS)
+def test_a_changed_child_costs_only_its_student(hub: Class, code, said, capsys, monkeypatch):
     """The student's processes may answer in place of the child."""
     hub.put(0)
     hub.put(1)
-    own = f"import sys\nif '/u0/' in sys.argv[2]:\n    exec({code!r})\n    sys.exit()\n"
-    hub.change_program(monkeypatch, "import json", f"import json\n{own}")
-    monkeypatch.setattr(homes, "SECONDS", 1.0)
-    assert list(hub.collect()) == [f"Bo Øster/{N03}"]
-    assert "from the home" in line_of(capsys)
+    own = f"    if '/u0/' in sys.argv[2]:\n        {code}\n        sys.exit()\n"
+    start = 'if __name__ == "__main__":\n'
+    hub.change_program(monkeypatch, start, start + own)
+    monkeypatch.setattr(homes, "SECONDS", 1.5)
+    assert list(hub.collect("03")) == [f"Bo Øster/{N03}"]
+    assert line_of(capsys) == f"nothing copied; {said}"
 
 
 def test_what_a_home_says_is_one_line_without_control_characters(hub: Class, capsys) -> None:
@@ -540,7 +560,7 @@ def is_in_the_way(kind: str, page: Path, target: Path) -> Path:
     ids=lambda kinds: ", ".join(kinds),
 )
 def test_nothing_of_the_student_is_replaced_or_followed(hub: Class, kinds, capsys) -> None:
-    target = hub.base / "open" / "3.html"
+    target = hub.base / "open" / "page.html"
     target.parent.mkdir()
     target.write_text("of another")
     for path in (target, target.parent):
