@@ -27,9 +27,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-from attacks import ATTACKS, LINKS, tools, tried
 from exercise_bank import bank
 from honest_bank import answered
+from hub_attacks import ATTACKS, LINKS, tools, tried
 
 from tools.commands import parse_arguments
 from tools.course.cards import grade_id

@@ -453,15 +453,33 @@ def test_nothing_runs_as_root_in_a_home_of_root(hub: Class, capsys) -> None:
 
 @root
 def test_the_child_has_the_rights_of_the_student_only(hub: Class, monkeypatch) -> None:
-    program = hub.base / "program.py"
-    code = "import os; print(os.getresuid(), os.getresgid(), os.getgroups(), dict(os.environ)"
-    program.write_text(code + ", sorted(os.listdir('/proc/self/fd'))[:3], os.umask(0))")
-    monkeypatch.setattr(homes, "PROGRAM", program)
+    code = "print(os.getresuid(), os.getresgid(), os.getgroups(), dict(os.environ), os.umask(0), "
+    code += "sorted(os.listdir('/proc/self/fd'))[3:], os.stat('/proc/self/environ').st_uid)"
+    hub.change_program(monkeypatch, "read(*words)", code)
     found = homes.Hub.read(str(hub.folder))
-    said = found.run(found.accounts[1], "x").decode()
+    said = found.run(found.accounts[1], "read").decode()
     ids = f"({FIRST_USER + 1}, {FIRST_USER + 1}, {FIRST_USER + 1})"
     assert said.startswith(f"{ids} {ids} [] {{")
-    assert "PYTHON" not in said and "HOME" not in said and "['0', '1', '2'] 63" in said
+    assert "PYTHON" not in said and "HOME" not in said
+    assert said.endswith(" 63 ['3'] 0\n"), "no more files, and closed to the student's processes"
+
+
+@root
+def test_a_student_who_stops_every_new_process_stops_only_the_own_child(hub: Class, monkeypatch):
+    """Stopped between fork and exec, the child would keep its parent waiting."""
+    hub.put(0)
+    hub.put(1)
+    monkeypatch.setattr(homes, "SECONDS", 3)
+    code = "import os\nwhile True:\n    try: os.kill(-1, 19)\n    except OSError: pass"
+    python = hub.folder / "course" / ".venv" / "bin" / "python"
+    attack = subprocess.Popen([python, "-I", "-S", "-c", code], user=FIRST_USER)
+    began = time.monotonic()
+    try:
+        found = hub.collect()
+    finally:
+        attack.kill()
+        attack.wait()
+    assert list(found)[-1] == f"Bo Øster/{N03}" and time.monotonic() - began < 30
 
 
 # ------------------------------------------------------------------------------------ giving back

@@ -16,7 +16,6 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from tools.commands import Refusal, as_typed
 from tools.grading.collect import visible
@@ -78,10 +77,10 @@ class Hub:
     def run(self, account: Account, *words: str, given: bytes = b"", most: int = ANSWER) -> bytes:
         """Run in_home.py as a student, and return what it answers.
 
-        The student's other processes may stop, kill or change the child, and answer in its place:
-        then the student has changed only the own result. So the answer is read like a submission:
-        it has a limit of bytes and of time, and the end of the child does not count, because
-        another process may keep the pipe open.
+        The student's other processes may stop or kill the child, and change all that it sees. Even
+        if they answered in its place, the student would change only the own result. So the answer
+        is read like a submission: it has a limit of bytes and of time, and the end of the child
+        does not count, because another process may keep the pipe open.
 
         Args:
             account: of the student.
@@ -93,21 +92,24 @@ class Hub:
             HomeFailed: there is no home, or no answer within the limits.
         """
         python = self.folder / "course" / ".venv" / "bin" / "python"
-        command = [str(python), "-I", "-S", "-c", PROGRAM.read_text(encoding="utf-8"), *words]
+        rights = map(str, self._owner(Path(account.home)))
+        program = PROGRAM.read_text(encoding="utf-8")
         with tempfile.TemporaryFile() as file:
             file.write(given)
             file.seek(0)
-            child = subprocess.Popen(
-                command,
-                stdin=file,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                cwd="/",
-                env={},
-                umask=0o077,
-                start_new_session=True,
-                **self._owner(Path(account.home)),
-            )
+            try:
+                child = subprocess.Popen(
+                    [str(python), "-I", "-S", "-c", program, *rights, *words],
+                    stdin=file,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.DEVNULL,
+                    cwd="/",
+                    env={},
+                    umask=0o077,
+                    start_new_session=True,
+                )
+            except OSError as error:
+                raise HomeFailed(f"{python}: {error.strerror}") from None
         assert child.stdout is not None
         try:
             return _read(child.stdout.fileno(), most)
@@ -117,8 +119,8 @@ class Hub:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 child.wait(1)
 
-    def _owner(self, home: Path) -> dict[str, Any]:
-        """Return the user and groups of the child: those of the owner of a home.
+    def _owner(self, home: Path) -> tuple[int, int]:
+        """Return the user and group of the owner of a home.
 
         Raises:
             HomeFailed: the home is missing, or its owner is not a student.
@@ -127,16 +129,14 @@ class Hub:
             owner = home.stat().st_uid
         except OSError as error:
             raise HomeFailed(f"no home {home} ({error.strerror})") from None
-        if owner == os.geteuid() and (owner or home.is_relative_to(self.folder / "homes")):
-            return {}  # a trial: all accounts are one user
-        if owner == 0 or os.geteuid() != 0:
+        is_trial = home.is_relative_to(self.folder / "homes")  # all accounts are one user
+        if (owner == 0 and not is_trial) or os.geteuid() not in (0, owner):
             who = "root" if owner == 0 else "a different user"
             raise HomeFailed(f"{home} must be the student's own, and read by root, got {who}")
         try:
-            group = pwd.getpwuid(owner).pw_gid
+            return owner, pwd.getpwuid(owner).pw_gid
         except KeyError:
-            group = owner
-        return {"user": owner, "group": group, "extra_groups": []}
+            return owner, owner
 
 
 def _read(pipe: int, most: int) -> bytes:

@@ -90,11 +90,11 @@ ATTACKS = {
     "change the proxy": 'first(append, *glob.glob(f"{HUB}/proxy/**/*.js", recursive=True)[:99])',
     "change the handed-out notebooks": 'first(append, f"{HUB}/handout.git/HEAD")',
     "push to the handed-out notebooks": (
-        "folder = tempfile.mkdtemp()\n"
-        "git = ['git', '-c', 'user.name=x', '-c', 'user.email=x@x', '-C', folder]\n"
-        "for words in (['clone', '-q', f'{HUB}/handout.git', '.'], "
+        "with tempfile.TemporaryDirectory() as folder:\n"
+        "    git = ['git', '-c', 'user.name=x', '-c', 'user.email=x@x', '-C', folder]\n"
+        "    for words in (['clone', '-q', f'{HUB}/handout.git', '.'], "
         "['commit', '-q', '--allow-empty', '-m', 'x'], ['push', 'origin', 'HEAD']):\n"
-        "    subprocess.run([*git, *words], check=True, capture_output=True)"
+        "        subprocess.run([*git, *words], check=True, capture_output=True)"
     ),
     "add a hook to the repository": 'append(f"{HUB}/handout.git/hooks/post-update")',
     "read the instructor's solutions": 'os.listdir(f"{COPY}/notebooks/solutions")',
