@@ -456,8 +456,12 @@ def test_the_child_has_the_rights_of_the_student_only(hub: Class, monkeypatch) -
     code = "print(os.getresuid(), os.getresgid(), os.getgroups(), dict(os.environ), os.umask(0), "
     code += "sorted(os.listdir('/proc/self/fd'))[3:], os.stat('/proc/self/environ').st_uid)"
     hub.change_program(monkeypatch, "read(*words)", code)
-    found = homes.Hub.read(str(hub.folder))
-    said = found.run(found.accounts[1], "read").decode()
+    found, earlier = homes.Hub.read(str(hub.folder)), os.getgroups()
+    os.setgroups([0, 4])
+    try:
+        said = found.run(found.accounts[1], "read").decode()
+    finally:
+        os.setgroups(earlier)
     ids = f"({FIRST_USER + 1}, {FIRST_USER + 1}, {FIRST_USER + 1})"
     assert said.startswith(f"{ids} {ids} [] {{")
     assert "PYTHON" not in said and "HOME" not in said
