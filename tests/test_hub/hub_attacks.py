@@ -112,6 +112,12 @@ ATTACKS = {
         'first(read, *(p for d in ("/tmp/*", "/tmp/*/*", "/dev/shm/*", "/run/user/*/*") '
         "for p in glob.glob(d) if os.path.isfile(p) and os.stat(p).st_uid == VICTIM))"
     ),
+    # torch.compile runs what it finds there, and the default is a known name in /tmp.
+    "prepare the compiled code of others": (
+        "import torch._inductor.runtime.cache_dir_utils as used\n"
+        "folder = pathlib.Path(used.cache_dir())\n"
+        "assert not folder.is_relative_to(pathlib.Path.home()), 'it is in the home'"
+    ),
     "read others' environment": 'first(read, *others("environ"))',
     "read others' memory": 'first(read, *others("mem"))',
     "read others' open files": 'first(os.listdir, *others("fd"))',
