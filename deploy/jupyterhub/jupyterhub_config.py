@@ -141,7 +141,7 @@ if WAY == "systemd":
     c.JupyterHub.cleanup_servers = False  # they outlive a new start of the hub
 elif WAY == "local":
     c.JupyterHub.spawner_class = "jupyterhub.spawner.LocalProcessSpawner"
-    # In the common /tmp, another student could prepare the folder of torch.compile: its name is known.
+    # In the common /tmp, another student could prepare the folder of torch.compile.
     c.Spawner.environment["TORCHINDUCTOR_CACHE_DIR"] = lambda spawner: os.path.expanduser(
         f"~{spawner.user.name}/.cache/torchinductor"
     )

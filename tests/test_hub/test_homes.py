@@ -420,7 +420,7 @@ def test_a_changed_child_costs_only_its_student(hub: Class, code, said, capsys, 
     """The student's processes may answer in place of the child."""
     hub.put(0)
     hub.put(1)
-    own = f"    if '/u0/' in sys.argv[2]:\n        {code}\n        sys.exit()\n"
+    own = f"    if '/u0/' in sys.argv[4]:\n        {code}\n        sys.exit()\n"
     start = 'if __name__ == "__main__":\n'
     hub.change_program(monkeypatch, start, start + own)
     monkeypatch.setattr(homes, "SECONDS", 1.5)
@@ -525,6 +525,19 @@ def test_a_page_with_several_possible_owners_goes_to_none(hub: Class, capsys) ->
     assert hub.give_back() == 1
     assert capsys.readouterr().out.count("not given back: no account, or several") == 2
     assert not [home for home in hub.homes if (home / "feedback").exists()]
+
+
+def test_an_address_decides_before_a_number_and_a_number_may_be_short(hub: Class) -> None:
+    """Moodle's numbers are new each week: Ada's is Bo's of an earlier one."""
+    hub.list([CLASS[0], CLASS[1], ("u2", "Jo Li", "7", ""), ("u3", "Jo Li", "8", "")])
+    ada = {"name": "Ada Lovelace", "id": "101", "email": "s0@uni.example"}
+    students = [Student("Ada Lovelace", "101", row=ada)]
+    students += [Student(f"Jo Li ({n})", n, row={"name": "Jo Li", "id": n}) for n in "78"]
+    entries = [Entry.of(student, [chapter("03", 2.0)]) for student in students]
+    graded(hub.out, week("3", *entries, kind="own", columns=list(HEADS[1:])))
+    assert hub.give_back() == 0
+    assert [page_of(hub, number).exists() for number in range(4)] == [True, False, True, True]
+    assert "Jo Li (8)" in page_of(hub, 3).read_text()
 
 
 def test_two_pages_for_one_account_are_given_to_none(hub: Class) -> None:

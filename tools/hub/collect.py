@@ -80,14 +80,15 @@ def folder_names(hub: Hub, scratch: Path) -> dict[Account, str]:
         forms += [f"{account.name} ({id})" for id in (account.email, account.id) if id]
         forms += [f"{account.name}_{account.id}_assignsubmission_file_", account.username]
         plain = (re.sub(r"[^\w .,'()@+-]", "_", form)[-150:].strip(" .-") for form in forms)
-        free = [name for name in plain if name and name not in found.values()]
-        fits = (name for name in free if _owner(name, matching, scratch) == account.username)
-        found[account] = next(fits, f"{account.username} [{len(found)}]")  # unlike any form above
+        own = (
+            name for name in plain if name and _owner(name, matching, scratch) == account.username
+        )
+        found[account] = next(own, f"{account.username} [{len(found)}]")  # unlike any form above
     return found
 
 
 def _owner(name: str, matching: Matching, scratch: Path) -> str:
-    """Return the username of the student whom the grader sees in the name of a folder."""
+    """Return the username of the student that the grader sees in the name of a folder."""
     folder = scratch / name
     folder.mkdir()
     owner = Collector(scratch, {}, scratch).owner(folder)
