@@ -12,9 +12,9 @@ NAME ?=
 HUB ?=
 
 .PHONY: release class site book exercises mutants honest new-exercise new-chapter grade \
-	hub
+	hub hub-test collect give-back
 
-release class site book:
+release class site book hub-test:
 	$(RUN) $@ $(ARGS)
 
 # NB=03 for one chapter
@@ -37,3 +37,8 @@ grade:
 hub:
 	$(RUN) $@ $(if $(HUB),--hub $(call quoted,$(HUB))) \
 		$(if $(ROSTER),--roster $(call quoted,$(ROSTER))) $(ARGS)
+
+# HUB=folder, WEEK=name, OUT=folder, and for collect NB="03 04"
+collect give-back:
+	$(RUN) $@ $(NB) $(if $(HUB),--hub $(call quoted,$(HUB))) \
+		$(if $(WEEK),--week $(call quoted,$(WEEK))) $(if $(OUT),--out $(call quoted,$(OUT))) $(ARGS)

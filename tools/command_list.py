@@ -20,6 +20,11 @@ BY_FILE = ("--dist", "loadfile")
 NAMES = "prefixes of file names (default: all)"
 CHAPTERS = arg("names", NAMES, "NB", nargs="*")
 CHECK = arg("--check", "write nothing, only compare", action="store_true")
+HUB = arg(
+    "--hub",
+    "folder of the server (default: /srv/attention for root, build/hub otherwise)",
+    "HUB",
+)
 SECONDS = number(0.01, 86_400, "30")
 PORT = integer(1024)
 
@@ -300,11 +305,7 @@ COMMANDS = (
         level="dev",
         target="tools.hub.hub",
         arguments=(
-            arg(
-                "--hub",
-                "folder of the server (default: /srv/attention for root, build/hub otherwise)",
-                "HUB",
-            ),
+            HUB,
             arg("--roster", "csv file with a line for each student", "ROSTER"),
             arg("--port", "on 127.0.0.1, with the next two (8000)", type=PORT, default=8000),
             arg("--admin", "user name of the instructor (instructor)", default="instructor"),
@@ -324,6 +325,48 @@ COMMANDS = (
             "hub --hub folder --roster class.csv --no-start",
             "hub --trial --port 9000",
         ),
+        instructors=True,
+    ),
+    Command(
+        "collect",
+        "collect the exercises of all students of a hub",
+        level="dev",
+        target="tools.hub.collect",
+        arguments=(
+            CHAPTERS,
+            HUB,
+            arg("--week", "name of the week, and of its folder in OUT", "WEEK", required=True),
+            arg("--out", "folder for all weeks", "OUT", required=True),
+        ),
+        examples=("collect --week 3 --out term", "collect 03 04 --week 3 --out term"),
+        instructors=True,
+    ),
+    Command(
+        "give-back",
+        "copy pages of feedback into the homes on a hub",
+        level="dev",
+        target="tools.hub.give_back",
+        arguments=(
+            HUB,
+            arg("--out", "folder of the grades", "OUT", required=True),
+            arg("--week", "its name (default: the week added last)", "WEEK"),
+        ),
+        examples=("give-back --out term", "give-back --out term --week 3"),
+        instructors=True,
+    ),
+    Command(
+        "hub-test",
+        "try a hub with a made-up class: load and attacks",
+        level="dev",
+        calls=(("tests/test_hub/rehearse.py",),),
+        arguments=(
+            arg("--students", "their number (12)", type=integer(3), default=12),
+            arg("--port", "on 127.0.0.1, with the next two (8400)", type=PORT, default=8400),
+            arg("--keep", "a folder for the hub and all results", type=Path),
+        ),
+        settings=ONE_THREAD | OFFLINE,
+        paths=("tests/test_checks", "tests/test_grading"),
+        examples=("hub-test", "hub-test --students 30 --keep folder"),
         instructors=True,
     ),
     Command(

@@ -141,6 +141,10 @@ if WAY == "systemd":
     c.JupyterHub.cleanup_servers = False  # they outlive a new start of the hub
 elif WAY == "local":
     c.JupyterHub.spawner_class = "jupyterhub.spawner.LocalProcessSpawner"
+    # In the common /tmp, another student could prepare the folder of torch.compile.
+    c.Spawner.environment["TORCHINDUCTOR_CACHE_DIR"] = lambda spawner: os.path.expanduser(
+        f"~{spawner.user.name}/.cache/torchinductor"
+    )
 else:
     c.JupyterHub.spawner_class = "jupyterhub.spawner.SimpleLocalProcessSpawner"
     c.SimpleLocalProcessSpawner.home_dir_template = str(HUB / "homes" / "{username}")

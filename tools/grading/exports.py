@@ -172,7 +172,7 @@ def _generic(book: Gradebook, results: list[Result]) -> Iterator[list[str]]:
         columns += [f"{week.name} - Submission Time", f"{week.name} - Lateness (H:M:S)"]
     yield columns
     for result in results:
-        cells = [result.student.name, result.student.id, _email(result.student.row)]
+        cells = [result.student.name, result.student.id, email(result.student.row)]
         for week in book.weeks:
             part, policy = result.of_week(week.name), week.late_policy()
             submitted = {g.chapter: part.student.chapters.get(g.chapter) for g in part.grades}
@@ -192,7 +192,8 @@ def _hours(late: timedelta) -> str:
     return f"{hours:02}:{minutes:02}:{seconds:02}"
 
 
-def _email(row: dict[str, str]) -> str:
+def email(row: dict[str, str]) -> str:
+    """Return the address in a row of the class list; "" if none."""
     return next((v for k, v in row.items() if "mail" in k.casefold() and "@" in v), "")
 
 

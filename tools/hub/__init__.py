@@ -1,1 +1,1 @@
-"""A class on one server: the hub, its accounts, and what it hands out."""
+"""A class on one server: the hub, its accounts, what it hands out and takes back."""
