@@ -46,7 +46,7 @@ COPIED = ("checks", "clinic", "resources", "tools", "utils", "notebooks/solution
 def students(tmp_path_factory) -> Path:
     """Five students: one quick, three slow, and one whose notebook kills itself."""
     folder, chapter = tmp_path_factory.mktemp("submitted") / "week1", assignment_of(CHAPTER)
-    slow = "import time\ntime.sleep(2)"
+    slow = "import time\ntime.sleep(3)"
     for name, only, cell in (
         ("Ada", ["1"], ""),
         ("Bo", None, slow),
@@ -219,39 +219,34 @@ def test_unfit_workers_are_refused(cluster, one_machine):
     workers.client.close()
 
 
-def test_killed_and_hanging_workers_lose_nothing(cluster, students, one_machine, tmp_path):
+def test_whatever_ends_loses_nothing(cluster, students, one_machine, tmp_path):
+    """Ctrl-C, a killed worker, a hanging one and a lost scheduler: the tables are the same."""
     cluster.scale(2)
     options = ["--scheduler", cluster.scheduler_address]
     run = Command(students, tmp_path / "out", *options)
     run.wait_for("1/5")
     wait_until(lambda: bool(sandboxes()))
     run.process.send_signal(signal.SIGINT)
-    assert re.search("grade: stopped; nothing was written; [1-4] of 5 students are", run.end(130))
+    assert re.search("grade: stopped; nothing was written; [1-3] of 5 students are", run.end(130))
     assert not graders()
     wait_until(lambda: not sandboxes())
 
     run = Command(students, tmp_path / "out", *options)
     busy_worker().kill()
     busy_worker().suspend()
-    said = run.end()
-    assert "(done before)" in said
-    assert "the folder checks must be" in said and "is not installed" in said
-    assert said.count(": it ended\n") >= 2, said
-    assert files(run.out) == one_machine()
-    assert not graders()
-
-
-def test_a_run_goes_on_without_its_scheduler(cluster, students, one_machine, tmp_path):
-    cluster.scale(2)
-    run = Command(students, tmp_path / "out", "--scheduler", cluster.scheduler_address)
-    run.wait_for("2/5")
+    wait_until(lambda: run.said.count(": it ended\n") >= 2 or run.process.poll() is not None)
+    assert "(done before)" in run.said
+    assert "the folder checks must be" in run.said and "is not installed" in run.said
+    run.wait_for("3/5")
     cluster.close()
     said = run.end(1)
     assert "grade: --scheduler must answer during the whole run, got no answer" in said
-    assert re.search("[2-4] of 5 students are done. To continue, run it again", said), said
+    assert re.search("[34] of 5 students are done. To continue, run it again", said), said
     assert not (run.out / "grades.csv").exists()
+    wait_until(lambda: not graders())
+
     said = Command(students, run.out).end()
-    assert said.count("(done before)") >= 2
+    assert said.count("(done before)") >= 3
     assert files(run.out) == one_machine()
 
 
