@@ -54,6 +54,7 @@ KEPT_BACK = (
     "CONTRIBUTING.md",
     "deploy",
     "docs/class-server.md",
+    "docs/cluster.svg",
     "docs/instructors.md",
     "instructor.mk",
     "tests/browser/live_reference.py",
