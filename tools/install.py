@@ -182,7 +182,7 @@ def _pip(python: str, *what: str) -> None:
     calls = [[*pip, *what]]
     if wanted and sys.platform == "linux":
         lines = _read(LEVELS["course"]).splitlines()
-        torch = [line.partition("  #")[0] for line in lines if line.startswith("torch==")]
+        torch = [line.partition(";")[0] for line in lines if re.match('torch==.*!= "win32"', line)]
         uv = [python, "-m", "uv", "pip", "install", "--python", python, "--torch-backend", "cpu"]
         calls = [[*pip, UV], [*uv, *torch], *calls]
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}

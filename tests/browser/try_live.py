@@ -127,7 +127,7 @@ def reference(bug: str = "") -> tuple[int, int]:
 def drawn(page: Page) -> Tensor:
     """Return the picture (1, 1, 8, 8) on the paper, as its canvas shows it."""
     page.locator("#clear").focus()  # without the cursor of the keyboard
-    page.wait_for_timeout(100)
+    page.evaluate(FRAMES)
     shown = page.evaluate("""() => {
       const paper = document.querySelector("#paper"), size = paper.width / 8;
       const read = (at) => paper.getContext("2d")
@@ -162,9 +162,7 @@ def choose(page: Page, name: str, number: int = 0) -> None:
 
 def typed(page: Page, text: str) -> None:
     # what a click chose is drawn in the next frame, and then the field shows its number
-    page.evaluate(
-        "new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn)))"
-    )
+    page.evaluate(FRAMES)
     page.locator("#value").fill(text)
     page.locator("#value").press("Enter")
 
@@ -267,7 +265,7 @@ def test_every_step_has_its_arithmetic(live: Page) -> None:
         for last in (False, True):
             for field in live.locator("#axes input").all():
                 field.fill((field.get_attribute("max") if last else "0") or "")
-            live.wait_for_timeout(50)
+            live.evaluate(FRAMES)
             said = live.locator("#cell").inner_text()
             number = said.removeprefix("This number is ").rstrip(".")
             words = arithmetic.inner_text()
@@ -290,7 +288,7 @@ def test_a_number_is_chosen_by_mouse_and_keyboard(live: Page) -> None:
     expect(live.locator("#arithmetic")).to_contain_text("head 2: query 2 times key 0")
     choose(live, "Feed-forward, inner")
     live.locator("#axes input").nth(1).fill("255")  # beyond the edge of its frame
-    live.wait_for_timeout(100)
+    live.evaluate(FRAMES)
     inside = """() => {
       const frame = document.querySelector("#frame").getBoundingClientRect();
       const mark = document.querySelector("#mark").getBoundingClientRect();
@@ -430,7 +428,7 @@ def test_every_window_and_every_reader(
         put_in(page, "scale-embed")
         for name in ("Scores", "Feed-forward, inner", "Image", "Logits"):
             choose(page, name)
-            page.wait_for_timeout(100)
+            page.evaluate(FRAMES)
             assert page.evaluate("document.documentElement.scrollWidth") <= width, name
         choose(page, "Scores")
         typed(page, "hello")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
+from playwright.sync_api import Browser, Page, expect
 from torch import Tensor, nn
 
 from browser.try_live import FRAMES, needs_node, node
@@ -23,8 +24,6 @@ from utils.text import BEGIN, END
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from playwright.sync_api import Browser, Page
 
 WIDTHS = [1, 4]
 CHOICES: list[dict[str, Any]] = [
@@ -317,7 +316,7 @@ def test_a_date_that_is_none_gets_a_sentence(live: Page) -> None:
     }.items():
         live.fill("#date", text)
         said(live, "#date-problem", problem)
-        assert not live.locator("#date-result").is_visible()
+        expect(live.locator("#date-result")).to_be_hidden()
     for text, problem in {
         "February 31, 1998": "No answer is correct. The day must be 1 to 28 in February 1998",
         "13/13/98": "No answer is correct. The month must be 1 to 12, got 13.",
@@ -327,7 +326,7 @@ def test_a_date_that_is_none_gets_a_sentence(live: Page) -> None:
         live.fill("#date", text)
         said(live, "#date-said", problem)
         assert live.locator("#date-problem").text_content() == ""
-        assert live.locator("#date-result").is_visible()
+        expect(live.locator("#date-result")).to_be_visible()
 
 
 def test_a_sentence_is_continued(live: Page) -> None:
@@ -460,7 +459,7 @@ def test_numbers_of_a_date_change_every_answer(live: Page) -> None:
     notes.filter(has_text="typed").wait_for()
     assert {note for note in notes.all_text_contents() if note} == {"typed", "differs"}
     live.fill("#date", "")
-    assert not live.locator("#translator-box").is_visible()
+    expect(live.locator("#translator-box")).to_be_hidden()
 
 
 def test_words_that_the_model_cannot_read_get_a_sentence(live: Page) -> None:
