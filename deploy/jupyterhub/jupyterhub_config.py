@@ -119,7 +119,7 @@ c.Spawner.args = [
 notebooks = {
     "repo": (HUB / "handout.git").as_uri(),
     "branch": "main",
-    "targetPath": "attention",
+    "targetpath": "attention",
     "urlpath": f"lab/tree/attention/{SETTINGS['first']}",
 }
 c.Spawner.default_url = f"/git-pull?{urlencode(notebooks)}"

@@ -38,6 +38,7 @@ from tools.course.registry import ROOT
 from tools.grading.made_up_submissions import Assignment, assignment_of
 from tools.grading.results_folder import read_table
 from tools.hub.accounts import Account, read_accounts, read_passwords
+from tools.hub.hub import PROGRAMS
 
 RUN = [sys.executable, "-m", "tools.run"]
 ADMIN = "hub-test-admin"
@@ -218,8 +219,8 @@ class Rehearsal:
         self.together("start of a server", lambda student: student.start(START))
         waited = sum(student.waited for student in self.students)
         self.report.add("asked to try again, too many starts at once", str(waited))
-        link = urlencode({"repo": (self.hub / "handout.git").as_uri(), "branch": "main"})
-        link += "&targetpath=attention"
+        repository = (self.hub / "handout.git").as_uri()
+        link = urlencode({"repo": repository, "branch": "main", "targetpath": "attention"})
         for phase, _ in self.together("clone", lambda student: student.pull(link)).values():
             self.report.check(phase == "finished", f"nbgitpuller: {phase}")
         self.remember_memory("servers without a notebook")
@@ -333,7 +334,7 @@ class Rehearsal:
 
 def main() -> None:
     given = parse_arguments("hub-test", sys.argv[1:])
-    missing = [name for name in ("node", "npm", "git") if not shutil.which(name)]
+    missing = [name for name in PROGRAMS if not shutil.which(name)]
     missing += [name for name in ("requests", "websocket") if find_spec(name) is None]
     if missing:
         print(f"skipped: this machine lacks {', '.join(missing)}")
