@@ -21,7 +21,7 @@ from tools.commands import Refusal, as_typed
 from tools.grading.collect import visible
 from tools.grading.roster import Matching, of_rows
 from tools.hub.accounts import ACCOUNTS, Account, read_accounts
-from tools.hub.hub import HUB, OWN_HUB, way
+from tools.hub.hub import folder_of, way
 
 PROGRAM = Path(__file__).with_name("in_home.py")
 SECONDS = 60.0  # for the work in one home
@@ -54,7 +54,7 @@ class Hub:
         Raises:
             Refusal: it is not the folder of a hub.
         """
-        folder = Path(typed or (OWN_HUB if way(False) == "trial" else HUB)).expanduser().resolve()
+        folder = folder_of(typed, way(trial=False))
         try:
             accounts = read_accounts(folder)
         except (OSError, TypeError):

@@ -45,6 +45,11 @@ def way(trial: bool) -> str:
     return "systemd" if SYSTEMD.exists() else "local"
 
 
+def folder_of(typed: str | None, how: str) -> Path:
+    """Return the folder of a hub: HUB as typed, or the default for a way to start servers."""
+    return Path(typed or (OWN_HUB if how == "trial" else HUB)).expanduser().resolve()
+
+
 def reachable(path: Path) -> bool:
     """Return whether other users may enter a folder, as far as it exists."""
     there = [place for place in (path, *path.parents) if place.exists()]
@@ -184,7 +189,7 @@ def prepare(hub: Path, given: Namespace, how: str) -> None:
 def main(arguments: Sequence[str] = ()) -> int:
     given = parse_arguments("hub", arguments)
     how = way(given.trial)
-    hub = Path(given.hub or (OWN_HUB if how == "trial" else HUB)).resolve()
+    hub = folder_of(given.hub, how)
     os.umask(0o022)  # students read the course; what they may not read is closed one by one
     check(hub, how)
     try:
