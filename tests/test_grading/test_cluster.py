@@ -189,15 +189,20 @@ def sandboxes() -> list[psutil.Process]:
     return ours("fork_server.py")
 
 
-def busy_worker() -> psutil.Process:
-    """Wait until a worker grades a student, and return it."""
+def busy_worker(but: psutil.Process | None = None) -> psutil.Process:
+    """Wait until a worker grades a student, and return it.
+
+    Args:
+        but: one that was killed just now, whose graders may live for a moment.
+    """
     found: list[psutil.Process] = []
 
     def look() -> bool:
         with contextlib.suppress(psutil.Error):
             every = graders()
             busy = [p.parent().ppid() for p in every if p.parent() in every]
-            found.extend(p for p in psutil.Process().children() if p.pid in busy)
+            workers = psutil.Process().children()
+            found.extend(p for p in workers if p.pid in busy and p != but)
         return bool(found)
 
     wait_until(look)
@@ -232,8 +237,9 @@ def test_whatever_ends_loses_nothing(cluster, students, one_machine, tmp_path):
     wait_until(lambda: not sandboxes())
 
     run = Command(students, tmp_path / "out", *options)
-    busy_worker().kill()
-    busy_worker().suspend()
+    killed = busy_worker()
+    killed.kill()
+    busy_worker(but=killed).suspend()
     wait_until(lambda: run.said.count(": it ended\n") >= 2 or run.process.poll() is not None)
     assert "(done before)" in run.said
     assert "the folder checks must be" in run.said and "is not installed" in run.said

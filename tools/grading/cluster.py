@@ -8,6 +8,7 @@ written here, as without a cluster. A student whose worker ends or fails goes to
 from __future__ import annotations
 
 import contextlib
+import gc
 import logging
 import os
 import time
@@ -76,13 +77,7 @@ class Workers:
         self.course = worker.same_everywhere(chapters)
         self._fit = time.monotonic()  # when a worker was fit, or could be
         _be_quiet()
-        try:
-            self.client = Client(address, timeout=ANSWER / 6)
-        except (OSError, RuntimeError, TypeError, ValueError) as error:
-            raise Refusal(
-                f"SCHEDULER must be the address of a Dask scheduler, got {address}, which does not "
-                f"answer ({type(error).__name__}). Type on that machine: dask scheduler"
-            ) from None
+        self.client = _connect(address)
 
     def choose(self, wanted: str) -> Sandbox:
         """Return the sandbox of the run: the one that works for most workers.
@@ -307,6 +302,23 @@ class Cluster(Graders):
         reason = f"grading failed on {TRIES} workers: {failure}. Grade again"
         self.keep(job, self.grader.failed(job.student, reason))
         return []
+
+
+def _connect(address: str) -> Client:
+    """Connect to the scheduler at an address.
+
+    Raises:
+        Refusal: it does not answer.
+    """
+    try:
+        return Client(address, timeout=ANSWER / 6)
+    except (OSError, RuntimeError, TypeError, ValueError) as error:
+        problem = type(error).__name__
+    gc.collect()  # end its loop now: collected while another client starts, it waits for itself
+    raise Refusal(
+        f"SCHEDULER must be the address of a Dask scheduler, got {address}, which does not "
+        f"answer ({problem}). Type on that machine: dask scheduler"
+    )
 
 
 def _be_quiet() -> None:
