@@ -135,19 +135,19 @@ def pixels_and_channels(to_channels, to_pixels) -> Message | str:
 # ------------------------------------------------------------------------------- the wrong axis
 
 
-def normalised(images: Tensor, mean: Tensor, std: Tensor) -> Tensor:
+def normalized(images: Tensor, mean: Tensor, std: Tensor) -> Tensor:
     result = images.clone()
     for c in range(len(mean)):
         result[:, c] = (images[:, c] - mean[c]) / std[c]
     return result
 
 
-NORMALISE_MISTAKES = patches(
-    normalised,
+NORMALIZE_MISTAKES = patches(
+    normalized,
     {
-        "normalised-columns": ("[:, c]", "[..., c]"),
-        "normalised-rows": ("[:, c]", "[:, :, c]"),
-        "normalised-pictures": ("[:, c]", "[c]"),
+        "normalized-columns": ("[:, c]", "[..., c]"),
+        "normalized-rows": ("[:, c]", "[:, :, c]"),
+        "normalized-pictures": ("[:, c]", "[c]"),
         "std-missing": (" / std[c]", ""),
         "mean-missing": (" - mean[c]", ""),
         "std-multiplied": ("/ std", "* std"),
@@ -168,7 +168,7 @@ NORMALISE_MISTAKES = patches(
 def find_the_bug(healthy) -> Message | str:
     return same_function(
         healthy,
-        normalised,
+        normalized,
         # more rows, columns and pictures than channels, so that every wrong axis runs
         lambda case: (
             case.randn("(5 b) c (5 H) (5 W)"),
@@ -176,7 +176,7 @@ def find_the_bug(healthy) -> Message | str:
             case.randn("c").exp() + 1,
         ),
         gradients=False,  # writing into a copy is right here
-        mistakes=NORMALISE_MISTAKES,
+        mistakes=NORMALIZE_MISTAKES,
     )
 
 

@@ -20,7 +20,7 @@ from checks.engine.compare import difference, kind, shown
 from checks.engine.functions import Trials, same_function
 from checks.engine.guesses import same_number, same_shape
 from checks.engine.message import Message, message
-from checks.engine.modules import randomise, same_module
+from checks.engine.modules import randomize, same_module
 from checks.engine.patches import patches
 from checks.engine.shortcuts import ATTENTION
 from checks.engine.verdict import exercise, open_exercise
@@ -242,7 +242,7 @@ def find_the_bug(healthy) -> Message:
 
 def random_layer(embed_dim: int, num_heads: int) -> finished.MultiHeadAttention:
     module = finished.MultiHeadAttention(embed_dim, num_heads)
-    return randomise(module.double().eval(), seed=num_heads)
+    return randomize(module.double().eval(), seed=num_heads)
 
 
 def a_layer(layer: Any, who: str) -> finished.MultiHeadAttention:

@@ -396,13 +396,13 @@ class Layer(nn.Module):
         return self.write((self.graph * self.strength).to(x.dtype) @ features)
 
 
-class NormalisedInputs(Layer):
+class NormalizedInputs(Layer):
     """It does not change when a number is added to a whole token or multiplies it.
 
     It writes one number.
     """
 
-    said = "layer-with-normalised-inputs"
+    said = "layer-with-normalized-inputs"
 
     def read(self, x: Tensor) -> Tensor:
         centred = x - x.mean(dim=-1, keepdim=True)
@@ -412,7 +412,7 @@ class NormalisedInputs(Layer):
         return F.pad(y[:, :1] * 1000, (0, self.e - 1))
 
 
-class UnitInputs(NormalisedInputs):
+class UnitInputs(NormalizedInputs):
     """It changes when a number is added to a whole token, but not when one multiplies it.
 
     It reads all numbers of a token but the last.
@@ -425,10 +425,10 @@ class UnitInputs(NormalisedInputs):
         return x / x.norm(dim=-1, keepdim=True).clamp_min(1e-12)
 
 
-class NormalisedOutputs(Layer):
+class NormalizedOutputs(Layer):
     """The numbers of each output sum to 0."""
 
-    said = "layer-with-normalised-outputs"
+    said = "layer-with-normalized-outputs"
 
     def write(self, y: Tensor) -> Tensor:
         return super().write(F.layer_norm(y, y.shape[-1:]))
@@ -568,9 +568,9 @@ LEAK_MISTAKES = {
 # Each kind of layer, and a hint for answers that no known mistake explains.
 STRANGERS = {
     causal_attention_layer: None,
-    stranger(NormalisedInputs): "layer-normalises-inputs",
-    stranger(UnitInputs): "layer-normalises-inputs",
-    stranger(NormalisedOutputs): "layer-normalises-outputs",
+    stranger(NormalizedInputs): "layer-normalizes-inputs",
+    stranger(UnitInputs): "layer-normalizes-inputs",
+    stranger(NormalizedOutputs): "layer-normalizes-outputs",
     stranger(TwoWindows): None,
     stranger(FaintLeak): "layer-leaks-faintly",
 }
@@ -602,7 +602,7 @@ def leak_mistake(influences: Callable) -> Message | str | None:
 
 def sign_matters(influences: Callable) -> bool:
     """Say whether the answer gives a different graph for a layer with negated outputs."""
-    layer, x = stranger(NormalisedInputs)(Case(0))
+    layer, x = stranger(NormalizedInputs)(Case(0))
     tables = []
     for sign in (1, -1):
         torch.manual_seed(0)

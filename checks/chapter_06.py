@@ -410,8 +410,8 @@ BLOCK_MISTAKES = patches(
         "feed-forward-not-added": ("half + ", ""),
         "attention-not-added": ("x + ", ""),
         "block-is-post-norm": (HALF, "first(x + attend(x))", END, "second(half + feed(half))"),
-        "second-sum-normalised": (END, "second(half + feed(half))"),
-        "normalised-at-the-end": (END, "second(half + feed(second(half)))"),
+        "second-sum-normalized": (END, "second(half + feed(half))"),
+        "normalized-at-the-end": (END, "second(half + feed(second(half)))"),
         "feed-forward-reads-start": ("second(half)", "second(x)"),
         "added-to-the-start": ("return half", "return x"),
         "attention-lost": (HALF, "attend(first(x))", "return half", "return x"),
@@ -472,18 +472,18 @@ def theory(depth: int, gain: float) -> float:
 
 STEP = "x + norm(x) @ matrix"
 SPREAD_MISTAKES = {
-    "nothing-normalised": lambda depth, gain: (1 + gain**2) ** (depth / 2),
+    "nothing-normalized": lambda depth, gain: (1 + gain**2) ** (depth / 2),
     "stream-replaced-unnormed": lambda depth, gain: gain**depth,
-    "normalised-stream-and-raw-matrix": lambda depth, gain: (
+    "normalized-stream-and-raw-matrix": lambda depth, gain: (
         sum(gain ** (2 * layer) for layer in range(depth + 1)) ** 0.5
     ),
     **patches(
         stream_spread,
         {
-            "sum-normalised": (STEP, "norm(x + x @ matrix)"),
-            "sum-of-normed-normalised": (STEP, "norm(x + norm(x) @ matrix)"),
+            "sum-normalized": (STEP, "norm(x + x @ matrix)"),
+            "sum-of-normed-normalized": (STEP, "norm(x + norm(x) @ matrix)"),
             "stream-replaced": (STEP, "norm(x) @ matrix"),
-            "normalised-stream-added": (STEP, "norm(x) + norm(x) @ matrix"),
+            "normalized-stream-added": (STEP, "norm(x) + norm(x) @ matrix"),
             "one-matrix-for-all": ("generator=generator", "generator=generator.manual_seed(1)"),
             "matrix-not-divided": ("gain / 16", "gain"),
             "matrix-divided-by-256": ("gain / 16", "gain / 256"),

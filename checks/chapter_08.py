@@ -89,7 +89,7 @@ SEES = patches(
         ),
         "layer-takes-mean-out": (*NO_MASK, "read = x", "read = centred(x)"),
         "layer-results-sum-to-0": (*NO_MASK, LAYER, "return centred(result)"),
-        "layer-normalises-size": (
+        "layer-normalizes-size": (
             *NO_MASK,
             "read = x",
             "read = centred(x)\n    read = read / read.norm(dim=-1, keepdim=True).clamp_min(1e-12)",

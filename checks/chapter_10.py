@@ -19,7 +19,7 @@ from checks.engine.compare import difference
 from checks.engine.functions import Trials, same_function
 from checks.engine.guesses import same_shape
 from checks.engine.message import Message, message
-from checks.engine.modules import randomise, same_module
+from checks.engine.modules import randomize, same_module
 from checks.engine.patches import patches
 from checks.engine.shortcuts import ATTENTION
 from checks.engine.verdict import exercise, open_exercise
@@ -180,7 +180,7 @@ def decoder_and_texts(target_axis: str, source_axis: str) -> Callable[[Case], tu
 
     def inputs(case: Case) -> tuple[Any, ...]:
         x, memory = case.randn(f"b {target_axis} (h d)"), case.randn(f"b {source_axis} (h d)")
-        decoder = randomise(Decoder(2, x.shape[2], case["h"], case["m"])).to(case.dtype).eval()
+        decoder = randomize(Decoder(2, x.shape[2], case["h"], case["m"])).to(case.dtype).eval()
         tables = [case.bools(f"b {axis}", share=0.6) for axis in (target_axis, source_axis)]
         for table in tables:
             table[:, case.random.randrange(table.shape[1])] = True
@@ -558,7 +558,7 @@ def model_and_prefixes(case: Case) -> tuple[Transformer, Tensor, Tensor]:
     model.encoder = Watched(1, **sizes, mlp_dim=12)
     prefixes = case.integers("w t", 4, 21)
     prefixes[:, 0] = BEGIN
-    return randomise(model).to(case.dtype).eval(), case.integers("j", 4, 30), prefixes
+    return randomize(model).to(case.dtype).eval(), case.integers("j", 4, 30), prefixes
 
 
 @exercise("10.7", "What comes next?")

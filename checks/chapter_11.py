@@ -19,7 +19,7 @@ from checks.engine.explain import first_cause
 from checks.engine.functions import Trials, same_function
 from checks.engine.guesses import same_shape
 from checks.engine.message import Message, message
-from checks.engine.modules import randomise
+from checks.engine.modules import randomize
 from checks.engine.patches import patches
 from checks.engine.verdict import exercise, open_exercise
 from utils.attention import record_attention
@@ -279,7 +279,7 @@ def model_and_pairs(case: Case) -> tuple[nn.Module, Tensor, Tensor]:
     b, j, i, figures = 32, case["j"] + 2, 1 + case.random.choice((4, 8)), case["v"] + 1
     sizes = {"source_size": 9, "target_size": FIRST + figures, "num_heads": case["h"]}
     model = Transformer(**sizes, embed_dim=4 * case["h"], **ONE_BLOCK).to(case.dtype)
-    randomise(model, case["v"]).eval()
+    randomize(model, case["v"]).eval()
     with torch.no_grad():  # large enough that its own tokens decide the next ones
         for parameter in model.parameters():
             parameter *= 3

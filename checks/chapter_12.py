@@ -16,7 +16,7 @@ from checks.engine.cases import Case
 from checks.engine.functions import Trials, same_function
 from checks.engine.guesses import same_shape
 from checks.engine.message import Message, message
-from checks.engine.modules import randomise
+from checks.engine.modules import randomize
 from checks.engine.patches import patches
 from checks.engine.verdict import exercise, open_exercise
 from utils.cache import KeyValueCache
@@ -80,7 +80,7 @@ BLANK_MISTAKES = patches(
         "loss-in-bits": (".mean()", ".mean() / math.log(2)"),
         "blanks-softmax-twice": ("logits.log", "logits.softmax(dim=-1).log"),
         "sign-missing": ("-logs", "logs"),
-        "scores-not-normalised": (".log_softmax(dim=-1)", ""),
+        "scores-not-normalized": (".log_softmax(dim=-1)", ""),
         "softmax-over-places": ("dim=-1", "dim=1"),
         "masked-scores-as-zero": ("logits.log", "(logits * hidden[..., None]).log", "[hidden]", ""),
     },
@@ -211,7 +211,7 @@ def small_model(case: Case, **sizes: Any) -> LanguageModel:
     """A model with random weights, in the precision of the case."""
     sizes = {"embed_dim": case["h"] * case["d"], "num_heads": case["h"], "mlp_dim": 12} | sizes
     sizes = {"vocab_size": case["v"] + 3, "num_layers": 3, "max_length": 24} | sizes
-    model = randomise(LanguageModel(**sizes), seed=case["v"])
+    model = randomize(LanguageModel(**sizes), seed=case["v"])
     return model.to(case.dtype).eval()
 
 

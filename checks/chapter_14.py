@@ -15,7 +15,7 @@ from checks.engine.cases import Case
 from checks.engine.functions import Trials, same_function
 from checks.engine.guesses import same_shape
 from checks.engine.message import Message, message
-from checks.engine.modules import randomise
+from checks.engine.modules import randomize
 from checks.engine.patches import patches
 from checks.engine.verdict import exercise, open_exercise
 from utils.attention import MultiHeadAttention, record_attention
@@ -219,7 +219,7 @@ HEAD_MISTAKES = patches(
 
 
 def some_layer(case: Case) -> tuple[MultiHeadAttention, Tensor, int]:
-    layer = randomise(MultiHeadAttention(case["h"] * case["d"], case["h"]), seed=case["n"])
+    layer = randomize(MultiHeadAttention(case["h"] * case["d"], case["h"]), seed=case["n"])
     head = int(torch.randint(case["h"], (), generator=case.generator))
     return layer.to(case.dtype).eval(), case.randn("b n (h d)"), head
 

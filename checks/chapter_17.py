@@ -202,7 +202,7 @@ HALF = torch.tensor([1, 1, 1, 0.5])  # multiples of 1/64: the IoU with such a ha
 
 
 def some_boxes(case: Case, number: int) -> Tensor:
-    """Boxes (number, 4), center and size, clustered around two points; the last one is alone."""
+    """Boxes (number, 4), centre and size, clustered around two points; the last one is alone."""
     around = torch.rand(2, 2, generator=case.generator, dtype=case.dtype)
     which = torch.randint(2, (number,), generator=case.generator)
     moved, more = torch.rand(2, number, 2, generator=case.generator, dtype=case.dtype)

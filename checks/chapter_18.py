@@ -138,7 +138,7 @@ PIXEL_BITS = patches(
             (LOGS, ".log_softmax(dim=1)"),
             (f"logits[:, {ROWS}{LOGS}", f"logits.log_softmax(dim=1)[:, {ROWS}"),
         ],
-        "scores-not-normalised": (LOGS, ""),
+        "scores-not-normalized": (LOGS, ""),
         "blanks-softmax-twice": (LOGS, f".softmax(dim=-1){LOGS}"),
         "mean-before-the-logarithm": (BITS, "-taken.exp().mean(dim=1).log2()"),
         "perplexity-of-pixels": (BITS, "(-taken.mean(dim=1)).exp()"),

@@ -1165,7 +1165,7 @@ def draw_norm_order() -> Drawing:
     alt = (
         "Two encoder blocks side by side, the residual stream x as a straight thick line from top "
         "to bottom. Pre-norm: norm1 and attention, then norm2 and feed-forward are on side "
-        "branches whose results are added to the stream, which itself is never normalised inside "
+        "branches whose results are added to the stream, which itself is never normalized inside "
         "the block; one more norm follows after the last block. Post-norm: attention and "
         "feed-forward are on side branches, and norm1 and norm2 are on the stream itself, "
         "after each addition."

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from checks.engine.modules import randomise as randomise
+from checks.engine.modules import randomize as randomize
 from utils.attention import MultiHeadAttention
 from utils.decoder import Decoder, DecoderBlock, Transformer
 from utils.encoder import Encoder, EncoderBlock

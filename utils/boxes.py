@@ -1,6 +1,6 @@
 """Boxes: how far two overlap, and how good a set of predictions is, as in COCO (chapter 17).
 
-A box is (x and y of its center, width, height), as fractions of the picture's width and height.
+A box is (x and y of its centre, width, height), as fractions of the picture's width and height.
 """
 
 from collections.abc import Sequence
@@ -41,13 +41,13 @@ class Found(NamedTuple):
 
 
 def box_cxcywh_to_xyxy(boxes: Tensor) -> Tensor:
-    """Convert boxes from center and size to left, top, right and bottom.
+    """Convert boxes from centre and size to left, top, right and bottom.
 
     >>> box_cxcywh_to_xyxy(torch.tensor([0.5, 0.5, 0.5, 1.0]))
     tensor([0.2500, 0.0000, 0.7500, 1.0000])
 
     Shape:
-        boxes   (..., 4)    x and y of the center, width, height
+        boxes   (..., 4)    x and y of the centre, width, height
         result  (..., 4)    left, top, right, bottom
 
     Raises: ValueError for a last axis that is not 4.
@@ -64,7 +64,7 @@ def box_iou(first: Tensor, second: Tensor) -> Tensor:
     tensor(0.5000)
 
     Shape:
-        first   (..., 4)    center and size
+        first   (..., 4)    centre and size
         second  (..., 4)    broadcastable to the first
         result  (...)       from 0 to 1; 0 for two boxes without area
 
@@ -179,7 +179,7 @@ def _hits(boxes: Tensor, places: Tensor, threshold: float) -> Tensor:
 def _check_boxes(where: str, name: str, boxes: Tensor) -> None:
     if boxes.ndim == 0 or boxes.shape[-1] != 4:
         raise ValueError(
-            f"{where}: {name} must have 4 numbers in the last axis, x and y of the center, width "
+            f"{where}: {name} must have 4 numbers in the last axis, x and y of the centre, width "
             f"and height, got {name}.shape={tuple(boxes.shape)}. Stack them along the last axis."
         )
     check_floating(where, name, boxes, "They are fractions of the picture.")

@@ -16,8 +16,8 @@ class DecoderBlock(nn.Module):
 
     Args:
         embed_dim, num_heads, mlp_dim, dropout, activation, norm_eps: see `EncoderBlock`.
-        norm_first: True normalises the input of each part (pre-norm), but never the context; False
-            normalises the sum (post-norm, as in the original Transformer).
+        norm_first: True normalizes the input of each part (pre-norm), but never the context; False
+            normalizes the sum (post-norm, as in the original Transformer).
 
     Shape:
         x             (b, i, e)    the residual stream: gives the queries

@@ -69,7 +69,7 @@ class EncoderBlock(nn.Module):
         mlp_dim: inner width of the feed-forward, m.
         dropout: fraction of values that training sets to 0: of the attention weights, inside the
             feed-forward, and of what each of the two adds.
-        norm_first: True normalises the input of each part (pre-norm); False normalises the sum
+        norm_first: True normalizes the input of each part (pre-norm); False normalizes the sum
             (post-norm, as in the original Transformer).
         activation: see `FeedForward`.
         norm_eps: the eps of LayerNorm.
@@ -117,7 +117,7 @@ class EncoderBlock(nn.Module):
 
 
 class Encoder(nn.Module):
-    """Run blocks one after another and, with pre-norm, normalise the result.
+    """Run blocks one after another and, with pre-norm, normalize the result.
 
     Args:
         num_layers: number of blocks.

@@ -89,7 +89,7 @@ class LanguageModel(nn.Module):
 class TextEncoder(nn.Module):
     """Encode a sequence bidirectionally into one hidden state for each token, as BERT does.
 
-    Embeddings of token, position and type are added and normalised; the blocks are post-norm.
+    Embeddings of token, position and type are added and normalized; the blocks are post-norm.
 
     Args:
         vocab_size: number of ids.

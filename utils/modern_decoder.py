@@ -102,7 +102,7 @@ class GroupedQueryAttention(nn.Module):
         head_dim: width of one head, d, even; None: embed_dim / num_heads.
         rope_theta: see `apply_rotary`.
         bias: add one to queries, keys and values, as Qwen2 does.
-        qk_norm: normalise each query and key over its d numbers before the rotation, as Qwen3 does.
+        qk_norm: normalize each query and key over its d numbers before the rotation, as Qwen3 does.
         norm_eps: see `RMSNorm`; of these norms.
         rope_scaling: see `RopeScaling`.
         window: how many tokens each one may attend to, itself included; None: all earlier ones.

@@ -127,19 +127,19 @@ def check_guess(guess: Sequence[int] | EllipsisType, answer: Tensor | Sequence[i
     print(f"not {guessed}: the shape is {shape}, {why[kind]}")
 
 
-def reveal(diagnosis: object, report: object) -> None:
-    """Show a report beside your diagnosis; it stays folded until you write one.
+def reveal(answer: object, report: object) -> None:
+    """Show a report beside your answer; it stays folded until you write one.
 
     Args:
-        diagnosis: your own words, or `...` for "no diagnosis yet".
+        answer: your own words, or `...` for "no answer yet".
         report: what a tool found; anything with a text.
 
     Source: chapter 05.
     """
     from IPython.display import display  # here, so that models need no IPython
 
-    if diagnosis is ...:
-        line = "no diagnosis yet: write yours in place of ... and run again"
+    if answer is ...:
+        line = "no answer yet: write yours in place of ... and run again"
         display(Folded(line, str(report)))
     else:
-        print("You say:", diagnosis, "", report, sep="\n")
+        print("You say:", answer, "", report, sep="\n")

@@ -23,7 +23,7 @@ from checks.engine.message import Message, message
 from checks.engine.shortcuts import Inputs, Shortcuts, allowed
 
 
-def randomise(module: nn.Module, seed: int = 0) -> nn.Module:
+def randomize(module: nn.Module, seed: int = 0) -> nn.Module:
     """Give every parameter random numbers: no bias stays 0, no LayerNorm weight stays 1.
 
     The clinic has a similar function, because it uses no code of the course.
@@ -82,7 +82,7 @@ def same_module(
     for trial in range(trials):
         case = Case(trial)
         built = arguments(case)
-        right = randomise(reference(**built).double().eval(), seed=trial)
+        right = randomize(reference(**built).double().eval(), seed=trial)
         with CallTracer() as building:
             module = _built(answer, built)
         _same_parameters(module, right)

@@ -18,7 +18,7 @@ from attention_clinic.capture.module import (
     copied,
     first_line,
     place,
-    randomise,
+    randomize,
     undisturbed,
 )
 from attention_clinic.capture.trial import HEAD_NAMES, stated_integers
@@ -82,7 +82,7 @@ class Refused(ValueError):
 def _made(make: Callable[[nn.Module], nn.Module], theirs: Any) -> tuple[nn.Module, nn.Module]:
     """Return theirs with random weights, and mine that was made from it."""
     theirs = copied("diagnose_loading", theirs).float()
-    randomise(theirs)
+    randomize(theirs)
     try:
         mine = attempted(make, theirs)
         got = type(mine).__name__

@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from helpers import CLOSE, random, randomise
+from helpers import CLOSE, random, randomize
 from utils import boxes, detection, generation, text
 from utils.boxes import Found, Targets, average_precision
 from utils.cache import KeyValueCache
@@ -141,7 +141,7 @@ MODELS = {
 
 
 def build(kind: type, **changed: Any) -> nn.Module:
-    return randomise(kind(**{**MODELS[kind][0], **changed})).eval()
+    return randomize(kind(**{**MODELS[kind][0], **changed})).eval()
 
 
 def of_targets(function: Callable) -> Callable:

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from helpers import CLOSE, attention_grads, error_of, random, randomise, torch_attention
+from helpers import CLOSE, attention_grads, error_of, random, randomize, torch_attention
 from utils.attention import (
     AttentionMaps,
     MultiHeadAttention,
@@ -186,7 +186,7 @@ def test_open_form_refuses_what_does_not_fit(shapes):
 
 
 def layer_and_inputs(cross=False, e=12, h=3, dropout=0.0):
-    layer = randomise(MultiHeadAttention(e, h, dropout))
+    layer = randomize(MultiHeadAttention(e, h, dropout))
     return layer, random(B, NI, e, seed=1), random(B, NJ, e, seed=2) if cross else None
 
 
@@ -239,7 +239,7 @@ def test_layer_equals_pytorch_in_values_and_gradients(recording, name, cross, tr
 
 
 def test_the_running_example():
-    layer = randomise(MultiHeadAttention(768, 8)).eval()
+    layer = randomize(MultiHeadAttention(768, 8)).eval()
     assert sum(p.numel() for p in layer.parameters()) == 2_362_368
     x = random(6, 37, 768)
     with torch.no_grad(), record_attention(layer) as maps:
@@ -400,7 +400,7 @@ def test_numbers_in_an_interval(interval, inside, outside):
 
 
 def test_recording_collects_every_layer_in_running_order():
-    encoder = randomise(Encoder(3, 12, 3, 20)).eval()
+    encoder = randomize(Encoder(3, 12, 3, 20)).eval()
     x = random(B, NI, 12)
     with record_attention(encoder) as maps:
         assert maps == []
@@ -481,7 +481,7 @@ def test_a_recorded_map_is_not_changed_by_what_follows():
     "b, i, j, e, h", [(1, 1, 1, 1, 1), (0, 3, 3, 4, 2), (2, 1, 6, 6, 1), (3, 5, 1, 6, 6)]
 )
 def test_odd_sizes(b, i, j, e, h, recording):
-    layer = randomise(MultiHeadAttention(e, h))
+    layer = randomize(MultiHeadAttention(e, h))
     x, context = random(b, i, e), random(b, j, e, seed=1)
     layer.recorded = AttentionMaps() if recording else None
     result = layer(x, context)

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.export import Dim
 
-from helpers import CLOSE, random, randomise
+from helpers import CLOSE, random, randomize
 from utils import (
     attention,
     decoder,
@@ -124,7 +124,7 @@ def built(name):
         made = inputs(*sizes)
         return made if isinstance(made, tuple) else (made,)
 
-    return randomise(build()).eval(), some
+    return randomize(build()).eval(), some
 
 
 def test_every_part_is_compiled_with_a_whole():

@@ -14,7 +14,7 @@ from helpers import (
     attention_grads,
     error_of,
     random,
-    randomise,
+    randomize,
     torch_decoder,
     torch_decoder_block,
     torch_transformer,
@@ -77,7 +77,7 @@ def grads_by_their_names(block: DecoderBlock) -> dict[str, Tensor]:
 @orders
 @pytest.mark.parametrize("name", MASKS)
 def test_block_equals_pytorch(name, norm_first, training, activation):
-    ours = randomise(
+    ours = randomize(
         DecoderBlock(E, H, M, norm_first=norm_first, activation=activation, norm_eps=1e-3)
     ).train(training)
     theirs = torch_decoder_block(ours)
@@ -99,7 +99,7 @@ def test_block_equals_pytorch(name, norm_first, training, activation):
 @orders
 @pytest.mark.parametrize("name", MASKS)
 def test_decoder_equals_pytorch(name, norm_first, training, activation):
-    ours = randomise(
+    ours = randomize(
         Decoder(3, E, H, M, norm_first=norm_first, activation=activation, norm_eps=1e-3)
     ).train(training)
     theirs = torch_decoder(ours)
@@ -129,7 +129,7 @@ SIZES = {
 
 
 def transformer(seed: int = 0, **changes) -> Transformer:
-    return randomise(Transformer(**{**SIZES, **changes}), seed).eval()
+    return randomize(Transformer(**{**SIZES, **changes}), seed).eval()
 
 
 def ids(size: int, *shape: int, seed: int = 0) -> Tensor:
@@ -319,7 +319,7 @@ def test_scale_and_positions_reach_both_embeddings():
 
 @orders
 def test_decoder_equals_its_blocks_one_by_one(norm_first):
-    decoder = randomise(Decoder(2, E, H, M, norm_first=norm_first))
+    decoder = randomize(Decoder(2, E, H, M, norm_first=norm_first))
     x, context = random(B, I, E), random(B, J, E, seed=1)
     first, second = decoder.layers
     by_hand = decoder.norm(second(first(x, context), context))
@@ -330,7 +330,7 @@ def test_decoder_equals_its_blocks_one_by_one(norm_first):
 
 @orders
 def test_a_block_whose_cross_attention_adds_nothing_is_an_encoder_block(norm_first):
-    block = randomise(DecoderBlock(E, H, M, norm_first=norm_first))
+    block = randomize(DecoderBlock(E, H, M, norm_first=norm_first))
     nn.init.zeros_(block.cross_attn.out_proj.weight), nn.init.zeros_(block.cross_attn.out_proj.bias)
     plain = EncoderBlock(E, H, M, norm_first=norm_first)
     plain.norm1, plain.attn, plain.mlp = block.norm1, block.attn, block.mlp
@@ -386,7 +386,7 @@ def test_registered_in_the_order_they_run():
 def test_dropout_works_at_each_place_and_is_off_in_eval():
     x, context = random(B, I, E), random(B, J, E, seed=1)
     for place in ["attn", "cross_attn", "mlp.dropout", "dropout"]:
-        block = randomise(DecoderBlock(E, H, M)).train()
+        block = randomize(DecoderBlock(E, H, M)).train()
         if place.endswith("attn"):
             block.get_submodule(place).dropout = 0.5
         else:
@@ -394,7 +394,7 @@ def test_dropout_works_at_each_place_and_is_off_in_eval():
         torch.manual_seed(0)
         assert (block(x, context) - block(x, context)).abs().max() > 1e-3, place
         assert torch.equal(block.eval()(x, context), block(x, context)), place
-    model = randomise(Transformer(**SIZES)).train()
+    model = randomize(Transformer(**SIZES)).train()
     model.dropout.p = 0.5
     assert (model(SOURCE, TARGET) - model(SOURCE, TARGET)).abs().max() > 1e-3
     memory = model.eval().encode(SOURCE)
@@ -407,7 +407,7 @@ def test_dropout_works_at_each_place_and_is_off_in_eval():
 @pytest.mark.parametrize("part", ["attn", "cross_attn", "mlp"])
 def test_what_each_part_adds_is_dropped(part, norm_first):
     """Without norms, the other parts silent, p = 0.5: half of what a part adds is exactly 0."""
-    block = randomise(DecoderBlock(64, H + 1, M, norm_first=norm_first)).train()
+    block = randomize(DecoderBlock(64, H + 1, M, norm_first=norm_first)).train()
     block.norm1 = block.norm2 = block.norm3 = nn.Identity()
     last = {
         "attn": block.attn.out_proj,
@@ -463,7 +463,7 @@ def test_odd_sizes(b, i, j, e, h, norm_first):
 
 
 def test_nothing_is_changed_in_place():
-    block = randomise(DecoderBlock(E, H, M))
+    block = randomize(DecoderBlock(E, H, M))
     x, context = random(I, B, E).transpose(0, 1), random(J, B, E, seed=1).transpose(0, 1)
     kept = x.clone(), context.clone()
     both = block(x, context), block(x.contiguous(), context.contiguous())
@@ -475,7 +475,7 @@ def test_nothing_is_changed_in_place():
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16], ids=str)
 def test_other_types(dtype):
-    decoder = randomise(Decoder(2, E, H, M))
+    decoder = randomize(Decoder(2, E, H, M))
     x, context = random(B, I, E), random(B, J, E, seed=1)
     expected = decoder(x, context, causal_mask(I), REAL_SOURCE)
     result = decoder.to(dtype)(x.to(dtype), context.to(dtype), causal_mask(I), REAL_SOURCE)

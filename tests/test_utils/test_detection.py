@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers.loss.loss_for_object_detection import HungarianMatcher, ImageLoss
 
-from helpers import CLOSE, error_of, random, randomise, torch_decoder, torch_encoder
+from helpers import CLOSE, error_of, random, randomize, torch_decoder, torch_encoder
 from utils.attention import record_attention
 from utils.boxes import Targets, average_precision, generalized_box_iou
 from utils.data import draw_scenes, load_digits, load_shipped, resource
@@ -44,7 +44,7 @@ EMPTY = Targets(torch.zeros(0, dtype=torch.int64), torch.zeros(0, 4))
 
 
 def small(**changes):
-    return randomise(DetectionTransformer(**{**SIZES, **changes})).eval()
+    return randomize(DetectionTransformer(**{**SIZES, **changes})).eval()
 
 
 def some_boxes(*shape, seed=0):

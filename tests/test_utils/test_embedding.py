@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from helpers import CLOSE, error_of, random, randomise
+from helpers import CLOSE, error_of, random, randomize
 from utils.embedding import PatchEmbedding, patchify, unpatchify
 
 SIZES = [  # image (c, H, W), patch_size
@@ -118,7 +118,7 @@ def test_unpatchify_errors():
 @pytest.mark.parametrize("image, size", SIZES)
 def test_patch_embedding_equals_a_strided_convolution(image, size):
     (c, height, width), e = image, 10
-    ours = randomise(PatchEmbedding((height, width), size, c, e))
+    ours = randomize(PatchEmbedding((height, width), size, c, e))
     conv = nn.Conv2d(c, e, kernel_size=ours.patch_size, stride=ours.patch_size)
     conv.weight.data = ours.proj.weight.data.reshape(conv.weight.shape)
     conv.bias.data = ours.proj.bias.data
@@ -162,7 +162,7 @@ def test_class_token_and_positions_start_small_and_random():
 
 
 def test_positions_tell_shuffled_patches_apart():
-    embedding = randomise(PatchEmbedding(4, 2, 1, 6))
+    embedding = randomize(PatchEmbedding(4, 2, 1, 6))
     images = random(1, 1, 4, 4)
     shuffled = unpatchify(patchify(images, 2)[:, [2, 0, 3, 1]], 2, 4)
     order = [0, 3, 1, 4, 2]

@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from helpers import CLOSE, error_of, random, randomise, torch_block, torch_encoder
+from helpers import CLOSE, error_of, random, randomize, torch_block, torch_encoder
 from utils.attention import record_attention
 from utils.encoder import Encoder, EncoderBlock, FeedForward
 from utils.masking import causal_mask, padding_mask
@@ -44,7 +44,7 @@ def gradients(module, *inputs, **options):
 @orders
 @pytest.mark.parametrize("name", MASKS)
 def test_block_equals_pytorch(name, norm_first, training, activation):
-    ours = randomise(
+    ours = randomize(
         EncoderBlock(E, H, M, norm_first=norm_first, activation=activation, norm_eps=1e-3)
     ).train(training)
     theirs = torch_block(ours)
@@ -73,7 +73,7 @@ def test_block_equals_pytorch(name, norm_first, training, activation):
 @orders
 @pytest.mark.parametrize("name", MASKS)
 def test_encoder_equals_pytorch(name, norm_first, training, activation):
-    ours = randomise(
+    ours = randomize(
         Encoder(3, E, H, M, norm_first=norm_first, activation=activation, norm_eps=1e-3)
     ).train(training)
     theirs = torch_encoder(ours)
@@ -89,7 +89,7 @@ def test_encoder_equals_pytorch(name, norm_first, training, activation):
 
 @orders
 def test_encoder_equals_its_blocks_one_by_one(norm_first):
-    encoder = randomise(Encoder(2, E, H, M, norm_first=norm_first))
+    encoder = randomize(Encoder(2, E, H, M, norm_first=norm_first))
     x = random(B, N, E)
     first, second = encoder.layers
     torch.testing.assert_close(encoder(x), encoder.norm(second(first(x))), rtol=0, atol=0)
@@ -130,7 +130,7 @@ def test_registered_in_the_order_they_run():
 
 @activations
 def test_feed_forward_is_two_linears_and_two_convolutions_of_width_1(activation):
-    layer = randomise(FeedForward(E, M, activation=activation))
+    layer = randomize(FeedForward(E, M, activation=activation))
     x = random(B, N, E)
     bend = {"gelu": F.gelu, "relu": F.relu}[activation]
     by_hand = bend(x @ layer.fc1.weight.T + layer.fc1.bias) @ layer.fc2.weight.T + layer.fc2.bias
@@ -175,7 +175,7 @@ def test_dropout_works_at_all_three_places():
     """Make one place after another the only wet one: each alone must change the result."""
     x = random(B, N, E)
     for place in ["attn", "mlp.dropout", "dropout"]:
-        block = randomise(EncoderBlock(E, H, M)).train()
+        block = randomize(EncoderBlock(E, H, M)).train()
         if place == "attn":
             block.attn.dropout = 0.5
         else:
@@ -189,7 +189,7 @@ def test_dropout_works_at_all_three_places():
 @pytest.mark.parametrize("part", ["attn", "mlp"])
 def test_what_each_part_adds_is_dropped(part, norm_first):
     """Without norms, the other part silent, p = 0.5: half of what a part adds is exactly 0."""
-    block = randomise(EncoderBlock(64, H + 1, M, norm_first=norm_first)).train()
+    block = randomize(EncoderBlock(64, H + 1, M, norm_first=norm_first)).train()
     block.norm1 = block.norm2 = nn.Identity()
     silent = block.mlp.fc2 if part == "attn" else block.attn.out_proj
     nn.init.zeros_(silent.weight), nn.init.zeros_(silent.bias)
@@ -223,7 +223,7 @@ def test_feed_forward_drops_inner_values_after_the_bend():
     "b, n, e, h, m", [(0, 3, 4, 2, 6), (1, 1, 1, 1, 1), (1, 9, 6, 1, 3), (2, 2, 6, 6, 5)]
 )
 def test_odd_sizes(b, n, e, h, m, norm_first):
-    encoder = randomise(Encoder(2, e, h, m, norm_first=norm_first))
+    encoder = randomize(Encoder(2, e, h, m, norm_first=norm_first))
     x = random(b, n, e)
     result = encoder(x)
     result.sum().backward()
@@ -235,7 +235,7 @@ def test_odd_sizes(b, n, e, h, m, norm_first):
 
 @orders
 def test_any_memory_layout_and_nothing_in_place(norm_first):
-    encoder = randomise(Encoder(2, E, H, M, norm_first=norm_first))
+    encoder = randomize(Encoder(2, E, H, M, norm_first=norm_first))
     x = random(N, B, E).transpose(0, 1)
     kept = x.clone()
     assert not x.is_contiguous()
@@ -248,7 +248,7 @@ def test_any_memory_layout_and_nothing_in_place(norm_first):
 @orders
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16], ids=str)
 def test_other_types(dtype, norm_first):
-    encoder = randomise(Encoder(2, E, H, M, norm_first=norm_first))
+    encoder = randomize(Encoder(2, E, H, M, norm_first=norm_first))
     x = random(B, N, E)
     expected = encoder(x, causal_mask(N))
     result = encoder.to(dtype)(x.to(dtype), causal_mask(N))

@@ -10,7 +10,7 @@ from transformers.models.mixtral.modeling_mixtral import (
 )
 from transformers.models.qwen3_moe.modeling_qwen3_moe import Qwen3MoeSparseMoeBlock
 
-from helpers import CLOSE, error_of, random, randomise, same_and_backward
+from helpers import CLOSE, error_of, random, randomize, same_and_backward
 from utils.cache import KeyValueCache
 from utils.experts import (
     MixtureOfExperts,
@@ -57,7 +57,7 @@ CASES = {
 
 
 def mixture(**options):
-    return randomise(MixtureOfExperts(E, M, X, K, **options))
+    return randomize(MixtureOfExperts(E, M, X, K, **options))
 
 
 def stacked(ours):
@@ -220,7 +220,7 @@ def test_a_decoder_of_experts_with_and_without_a_cache():
     )
     for block in model.layers:
         block.mlp = mixture()
-    randomise(model).eval()
+    randomize(model).eval()
     ids, cache = torch.arange(8)[None], KeyValueCache()
     parts = [model(part, cache=cache) for part in ids.split([5, 1, 2], dim=1)]
     torch.testing.assert_close(torch.cat(parts, dim=1), model(ids), **CLOSE)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from helpers import CLOSE, error_of, random, randomise
+from helpers import CLOSE, error_of, random, randomize
 from utils.cache import KeyValueCache
 from utils.generation import (
     beam_search,
@@ -29,7 +29,7 @@ SIZES = {"vocab_size": V, "embed_dim": 8, "num_heads": 2, "mlp_dim": 20, "num_la
 
 
 def small(**changes):
-    return randomise(LanguageModel(**{**SIZES, "max_length": 12, **changes}))
+    return randomize(LanguageModel(**{**SIZES, "max_length": 12, **changes}))
 
 
 def some_ids(b=3, n=4):
@@ -241,7 +241,7 @@ def test_a_cache_of_another_batch_is_refused():
 
 
 def modern(**changes):
-    return randomise(ModernDecoder(**{**SIZES, "num_kv_heads": 1, **changes}))
+    return randomize(ModernDecoder(**{**SIZES, "num_kv_heads": 1, **changes}))
 
 
 MODELS = pytest.mark.parametrize("make", [small, modern], ids=["table", "rotary"])
@@ -411,7 +411,7 @@ def watched(model):
 @pytest.mark.parametrize("ahead", [1, 3, 20])
 @MODELS
 def test_greedy_drafts_give_the_greedy_text(make, ahead):
-    model, draft, ids = make(), randomise(make(num_layers=1), seed=5), some_ids()
+    model, draft, ids = make(), randomize(make(num_layers=1), seed=5), some_ids()
     expected = generate(model, ids, 8, temperature=0)
     assert torch.equal(
         speculative_generate(model, draft, ids, 8, ahead=ahead, temperature=0), expected
@@ -463,7 +463,7 @@ def test_drafted_texts_are_as_probable_as_the_model_says(ahead):
 
 def test_a_draft_that_agrees_saves_calls_and_one_that_does_not_costs_none():
     model = small()
-    same, other = small(), randomise(small(), seed=9)
+    same, other = small(), randomize(small(), seed=9)
     ids, calls = some_ids(1), watched(model)
     speculative_generate(model, same, ids, 8, ahead=3, seed=0)
     assert calls == [4 + 3, 4], "4 tokens a call, and only what was not read yet"
@@ -473,7 +473,7 @@ def test_a_draft_that_agrees_saves_calls_and_one_that_does_not_costs_none():
 
 
 def test_a_draft_is_cut_as_generate_cuts():
-    model, draft, ids = small(), randomise(small(), seed=5), some_ids(200, 2)
+    model, draft, ids = small(), randomize(small(), seed=5), some_ids(200, 2)
     drawn = speculative_generate(model, draft, ids, 1, seed=0, top_k=1)
     assert torch.equal(drawn, generate(model, ids, 1, temperature=0))
     first = speculative_generate(model, draft, ids, 6, seed=4, temperature=0.7, top_p=0.8)

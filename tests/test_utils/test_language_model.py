@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from helpers import CLOSE, error_of, random, randomise, torch_encoder
+from helpers import CLOSE, error_of, random, randomize, torch_encoder
 from utils.attention import record_attention
 from utils.cache import KeyValueCache
 from utils.data import (
@@ -30,7 +30,7 @@ directions = pytest.mark.parametrize("causal", [True, False], ids=["gpt", "bert"
 
 
 def small(**changes):
-    return randomise(LanguageModel(**{**SIZES, "max_length": 9, **changes})).eval()
+    return randomize(LanguageModel(**{**SIZES, "max_length": 9, **changes})).eval()
 
 
 def some_ids(b=B, n=N, seed=0):

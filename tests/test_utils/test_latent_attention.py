@@ -8,7 +8,7 @@ from transformers.models.deepseek_v3.modeling_deepseek_v3 import (
     DeepseekV3RotaryEmbedding,
 )
 
-from helpers import CLOSE, error_of, random, randomise, same_and_backward
+from helpers import CLOSE, error_of, random, randomize, same_and_backward
 from utils.attention import record_attention
 from utils.cache import KeyValueCache
 from utils.latent_attention import LatentAttention
@@ -35,7 +35,7 @@ forms = pytest.mark.parametrize("absorbed", [False, True], ids=["plain", "absorb
 
 def attention(latent=Q, **changed):
     options = {**SIZES, "query_latent_dim": latent, **changed}
-    return randomise(LatentAttention(E, H, **options))
+    return randomize(LatentAttention(E, H, **options))
 
 
 def theirs_of(ours, latent):
@@ -134,7 +134,7 @@ def test_in_a_decoder():
     model = ModernDecoder(**sizes, num_layers=2)
     for block in model.layers:
         block.attn = attention()
-    randomise(model).eval()
+    randomize(model).eval()
     ids, cache = torch.arange(8)[None], KeyValueCache()
     parts = [model(part, cache=cache) for part in ids.split([5, 1, 2], dim=1)]
     torch.testing.assert_close(torch.cat(parts, dim=1), model(ids), **CLOSE)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from helpers import error_of, random, randomise
+from helpers import error_of, random, randomize
 from tools.course import outputs
 from utils.attention import record_attention
 from utils.draw import Look, explore_attention
@@ -18,7 +18,7 @@ def maps():
     model = LanguageModel(
         vocab_size=9, embed_dim=12, num_heads=3, mlp_dim=8, num_layers=2, max_length=5
     )
-    with torch.no_grad(), record_attention(randomise(model).double()) as maps:
+    with torch.no_grad(), record_attention(randomize(model).double()) as maps:
         model(torch.tensor([[1, 2, 3], [4, 5, 6]]))
     return maps
 
@@ -67,7 +67,7 @@ def test_layers_with_tokens_of_their_own_and_maps_without_queries():
 
 
 def test_a_picture_names_its_patches():
-    model = randomise(Encoder(1, 12, 3, 8)).double()
+    model = randomize(Encoder(1, 12, 3, 8)).double()
     with torch.no_grad(), record_attention(model) as maps:
         model(random(1, 7, 12).double())
     look = Look(maps=maps, words=["class token"], image=torch.rand(1, 4, 6), grid=(2, 3))

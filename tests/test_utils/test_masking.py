@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from helpers import error_of, random, randomise
+from helpers import error_of, random, randomize
 from utils.attention import MultiHeadAttention, scaled_dot_product_attention
 from utils.masking import causal_mask, padding_mask
 from utils.validation import check_mask
@@ -104,7 +104,7 @@ def test_lengths_of_another_type_get_a_fix_that_works():
 
 # every door that a mask may come through, each for scores of shape (2, 3, 4, 5)
 def through_attention(mask):
-    layer = randomise(MultiHeadAttention(6, 3))
+    layer = randomize(MultiHeadAttention(6, 3))
     return layer(random(2, 4, 6), context=random(2, 5, 6, seed=1), attn_mask=mask)
 
 

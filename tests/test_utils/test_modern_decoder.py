@@ -10,7 +10,7 @@ from torch import nn
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding, apply_rotary_pos_emb
 
 from checks.chapter_13 import long_speeds
-from helpers import CLOSE, error_of, random, randomise
+from helpers import CLOSE, error_of, random, randomize
 from utils.attention import MultiHeadAttention
 from utils.cache import KeyValueCache
 from utils.generation import generate
@@ -62,7 +62,7 @@ def decoder(kind="llama", seed=0, **changed):
         **KINDS[kind],
         **changed,
     }
-    return randomise(ModernDecoder(**sizes), seed).eval()
+    return randomize(ModernDecoder(**sizes), seed).eval()
 
 
 def theirs_of(ours, kind):
@@ -182,7 +182,7 @@ def test_generation_with_and_without_a_cache_and_theirs(kind):
 
 
 def test_rms_norm_equals_pytorch_in_values_and_gradients():
-    ours, theirs = randomise(RMSNorm(E, eps=1e-3)), nn.RMSNorm(E, eps=1e-3)
+    ours, theirs = randomize(RMSNorm(E, eps=1e-3)), nn.RMSNorm(E, eps=1e-3)
     theirs.load_state_dict(ours.state_dict())
     for shape in [(B, N, E), (E,), (B, H, N, E), (0, E)]:
         x, y = (random(*shape).requires_grad_() for _ in range(2))
@@ -201,7 +201,7 @@ def test_rms_norm_of_half_precision_does_not_overflow(dtype):
 
 
 def test_gated_feed_forward_by_hand():
-    layer, x = randomise(GatedFeedForward(E, M)), random(B, N, E)
+    layer, x = randomize(GatedFeedForward(E, M)), random(B, N, E)
     gate, value = x @ layer.gate_proj.weight.T, x @ layer.up_proj.weight.T
     by_hand = (gate * torch.sigmoid(gate) * value) @ layer.down_proj.weight.T
     torch.testing.assert_close(layer(x), by_hand, **CLOSE)
@@ -251,7 +251,7 @@ def test_rotary_at_position_0_does_nothing_and_half_precision_knows_far_position
 @given(st.integers(1, 3), st.integers(1, 3), st.integers(1, 5), st.booleans(), st.integers(0, 99))
 def test_grouped_queries_equal_repeated_heads(g, per_group, n, qk_norm, seed):
     """The same layer with each head of keys and values written down once for every query head."""
-    grouped = randomise(GroupedQueryAttention(E, g * per_group, g, D, qk_norm=qk_norm), seed)
+    grouped = randomize(GroupedQueryAttention(E, g * per_group, g, D, qk_norm=qk_norm), seed)
     repeated = GroupedQueryAttention(E, g * per_group, g * per_group, D, qk_norm=qk_norm)
     weights = grouped.state_dict()
     for name in ("k_proj.weight", "v_proj.weight"):
@@ -263,7 +263,7 @@ def test_grouped_queries_equal_repeated_heads(g, per_group, n, qk_norm, seed):
 
 
 def test_without_rotation_all_heads_their_own_equal_multi_head_attention():
-    ours = randomise(GroupedQueryAttention(E, 4, 4, bias=True))
+    ours = randomize(GroupedQueryAttention(E, 4, 4, bias=True))
     theirs = MultiHeadAttention(E, 4)
     state = {**ours.state_dict(), "out_proj.bias": torch.zeros(E)}
     theirs.load_state_dict(state)
@@ -349,7 +349,7 @@ def test_the_content_of_the_padding_does_not_matter(kind):
 
 
 def test_all_positions_moved_alike_change_nothing():
-    block = randomise(ModernBlock(E, H, G, M, D))
+    block = randomize(ModernBlock(E, H, G, M, D))
     x, mask = random(B, N, E), causal_mask(N)
     expected = block(x, mask)
     torch.testing.assert_close(block(x, mask, torch.arange(N) + 90), expected, **CLOSE)

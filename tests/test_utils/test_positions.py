@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from helpers import error_of, randomise
+from helpers import error_of, randomize
 from utils.embedding import TokenEmbedding
 from utils.positions import sinusoidal_positions
 
@@ -77,7 +77,7 @@ def test_a_longer_table_begins_with_the_shorter_one(n, e, more):
 @kinds
 @pytest.mark.parametrize("scale, factor", [(True, 6**0.5), (False, 1.0)])
 def test_equals_pytorchs_look_up_in_values_and_gradients(positions, scale, factor):
-    ours = randomise(TokenEmbedding(11, 6, 8, positions, scale=scale))
+    ours = randomize(TokenEmbedding(11, 6, 8, positions, scale=scale))
     theirs = nn.Embedding(11, 6)
     theirs.load_state_dict(ours.tokens.state_dict())
     ids = torch.tensor([[3, 10, 0, 3], [1, 1, 5, 2]])

@@ -11,7 +11,7 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
-from helpers import error_of, randomise
+from helpers import error_of, randomize
 from utils.attention import record_attention
 from utils.cache import KeyValueCache
 from utils.encoder import FeedForward
@@ -137,7 +137,7 @@ def write(tmp_path_factory):
         name, config, _ = KINDS[kind]
         model = getattr(transformers, model or name)
         theirs = model(model.config_class(**{**config, **dict(changed)}))
-        theirs = randomise(theirs, seed=1).to(dtype).eval()
+        theirs = randomize(theirs, seed=1).to(dtype).eval()
         folder = tmp_path_factory.mktemp(kind)
         theirs.save_pretrained(folder, **({"max_shard_size": shard} if shard else {}))
         return folder, theirs
@@ -209,7 +209,7 @@ def compare(ours, theirs, padding="none", seed=0):
         last = expected.hidden_states[-1] if isinstance(ours, TextEncoder) else expected.logits
         torch.testing.assert_close(result[real], last[real], atol=1e-5, rtol=1e-5)
     assert result.std() > 0.1, "so that equal says something"
-    if not isinstance(ours, VisionTransformer):  # of the others, the last of theirs is normalised
+    if not isinstance(ours, VisionTransformer):  # of the others, the last of theirs is normalized
         norm = ours.norm if isinstance(ours, ModernDecoder) else ours.encoder.norm
         hidden[-1] = norm(hidden[-1])
     assert len(hidden) == len(expected.hidden_states)
@@ -858,7 +858,7 @@ def test_the_approximate_gelu():
 
 def test_a_window_with_and_without_a_cache():
     sizes = {"vocab_size": V, "embed_dim": 24, "num_heads": 4, "num_kv_heads": 2, "mlp_dim": 20}
-    model = randomise(ModernDecoder(**sizes, num_layers=2, window=3)).eval()
+    model = randomize(ModernDecoder(**sizes, num_layers=2, window=3)).eval()
     ids, cache = some_ids(), KeyValueCache()
     with torch.no_grad():
         whole = model(ids)

@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from helpers import random, randomise
+from helpers import random, randomize
 from utils.attention import (
     MultiHeadAttention,
     record_attention,
@@ -61,7 +61,7 @@ def encoders(draw):
     seed = draw(seeds)
     encoder = Encoder(layers, h * d, h, draw(st.integers(1, 9)), norm_first=draw(norm_orders))
     x = random(draw(small), draw(tokens), h * d, seed=seed)
-    return randomise(encoder, seed).eval(), x
+    return randomize(encoder, seed).eval(), x
 
 
 # --- patches
@@ -101,7 +101,7 @@ def test_each_patch_is_a_crop(drawn, data):
 @given(images_and_patches(), st.integers(1, 5))
 def test_embedding_puts_the_class_token_first_and_projects_each_patch(drawn, e):
     images, size = drawn
-    embedding = randomise(PatchEmbedding(tuple(images.shape[2:]), size, images.shape[1], e))
+    embedding = randomize(PatchEmbedding(tuple(images.shape[2:]), size, images.shape[1], e))
     bare = embedding(images) - embedding.positions
     torch.testing.assert_close(bare[:, :1], embedding.class_token.expand(len(images), 1, e))
     torch.testing.assert_close(bare[:, 1:], embedding.proj(patchify(images, size)), **SAME)
@@ -194,7 +194,7 @@ def test_adding_one_vector_to_all_keys_changes_nothing(drawn, amount):
 @tried
 @given(small, small, tokens, tokens, seeds, st.booleans())
 def test_both_paths_of_the_layer_agree(h, d, i, j, seed, masked):
-    layer = randomise(MultiHeadAttention(h * d, h), seed)
+    layer = randomize(MultiHeadAttention(h * d, h), seed)
     x, context = random(2, i, h * d, seed=seed), random(2, j, h * d, seed=seed + 1)
     mask = random(2, h, i, j, seed=seed + 2) > 0 if masked else None
     with record_attention(layer) as maps:
@@ -279,7 +279,7 @@ def test_sequences_of_a_batch_do_not_mix(drawn, data):
 def test_chunks_of_a_batch_equal_the_batch(drawn, h, part):
     images, size = drawn
     _, c, height, width = images.shape
-    model = randomise(
+    model = randomize(
         VisionTransformer(
             image_size=(height, width),
             patch_size=size,

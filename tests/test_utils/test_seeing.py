@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from helpers import CLOSE, error_of, random, randomise
+from helpers import CLOSE, error_of, random, randomize
 from utils.attention import record_attention
 from utils.decoder import Transformer
 from utils.encoder import Encoder
@@ -65,7 +65,7 @@ def test_a_score_that_gains_from_nothing_leaves_every_token_itself():
 
 def test_weight_times_gradient_is_what_a_linear_score_loses():
     """One layer, its result read linearly: gradient times weight sums to the score."""
-    layer = randomise(Encoder(1, 12, 3, 8)).layers[0].attn
+    layer = randomize(Encoder(1, 12, 3, 8)).layers[0].attn
     x, reader = random(2, 5, 12), random(12, seed=4)
     torch.nn.init.zeros_(layer.out_proj.bias)
     with record_attention(layer, gradients=True) as maps:
@@ -83,17 +83,17 @@ def test_shares_of_the_class_token():
 
 
 def models():
-    yield randomise(Encoder(2, 12, 3, 8)), (random(2, 5, 12),), 3
+    yield randomize(Encoder(2, 12, 3, 8)), (random(2, 5, 12),), 3
     decoder = ModernDecoder(
         vocab_size=9, embed_dim=12, num_heads=6, num_kv_heads=2, mlp_dim=8, num_layers=2, head_dim=4
     )
-    yield randomise(decoder), (torch.arange(10).reshape(2, 5) % 9,), 6
+    yield randomize(decoder), (torch.arange(10).reshape(2, 5) % 9,), 6
     both = Transformer(
         source_size=7, target_size=9, embed_dim=12, num_heads=3, mlp_dim=8, num_encoder_layers=1,
         num_decoder_layers=2, max_length=8,
     )  # fmt: skip
     yield (
-        randomise(both),
+        randomize(both),
         (torch.ones(2, 6, dtype=torch.long), torch.ones(2, 4, dtype=torch.long)),
         3,
     )

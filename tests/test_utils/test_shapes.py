@@ -95,22 +95,22 @@ def test_without_a_guess_the_answer_is_folded(guess, shown, capsys):
 
 
 def test_an_answer_of_several_lines_keeps_its_breaks():
-    folded = Folded("no diagnosis yet", "a < b\n  c & d")
-    assert repr(folded) == "no diagnosis yet"
+    folded = Folded("no answer yet", "a < b\n  c & d")
+    assert repr(folded) == "no answer yet"
     assert folded._repr_html_() == (
-        "<details><summary>no diagnosis yet, or click for the answer</summary>"
+        "<details><summary>no answer yet, or click for the answer</summary>"
         "<pre>a &lt; b\n  c &amp; d</pre></details>"
     )
 
 
-def test_a_report_is_folded_until_there_is_a_diagnosis(
+def test_a_report_is_folded_until_there_is_an_answer(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shown: list[Folded] = []
     monkeypatch.setattr("IPython.display.display", shown.append)
     reveal(..., "the\nreport")
     (folded,) = shown
-    assert repr(folded).startswith("no diagnosis yet") and "report" not in repr(folded)
+    assert repr(folded).startswith("no answer yet") and "report" not in repr(folded)
     assert "<pre>the\nreport</pre>" in folded._repr_html_()
     assert capsys.readouterr().out == ""
     reveal("it is late", "the\nreport")

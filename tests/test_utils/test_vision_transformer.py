@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from helpers import CLOSE, error_of, random, randomise
+from helpers import CLOSE, error_of, random, randomize
 from utils.attention import record_attention
 from utils.data import SHIPPED, load_digits, load_shipped, resource
 from utils.training import accuracy
@@ -28,7 +28,7 @@ SMALL = {
 
 
 def small(**changes):
-    return randomise(VisionTransformer(**(SMALL | changes))).eval()
+    return randomize(VisionTransformer(**(SMALL | changes))).eval()
 
 
 def some_images(b=6):
@@ -54,7 +54,7 @@ def test_equals_huggingface(image_size, patch_size, attention, monkeypatch):
         num_hidden_layers=SMALL["num_layers"],
         attn_implementation=attention,
     )
-    theirs = randomise(transformers.ViTModel(config)).eval()
+    theirs = randomize(transformers.ViTModel(config)).eval()
     assert theirs.config._attn_implementation == attention
     sizes = {"image_size": image_size, "patch_size": patch_size, "num_classes": e}
     ours = VisionTransformer(**(SMALL | sizes), norm_eps=config.layer_norm_eps).eval()

@@ -9,7 +9,7 @@ from transformers.models.gemma3.modeling_gemma3 import Gemma3Attention
 from transformers.models.gpt_oss.modeling_gpt_oss import GptOssAttention
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
-from helpers import CLOSE, error_of, random, randomise, same_and_backward
+from helpers import CLOSE, error_of, random, randomize, same_and_backward
 from utils.attention import record_attention
 from utils.cache import KeyValueCache
 from utils.masking import causal_mask
@@ -49,11 +49,11 @@ def test_equals_transformers_in_values_and_gradients(kind, layer, window):
     if kind == "gemma3":
         config = Gemma3TextConfig(**THEIRS, query_pre_attn_scalar=D)
         ours = GroupedQueryAttention(**SIZES, qk_norm=True, window=window)
-        theirs = randomise(Gemma3Attention(config, layer))
+        theirs = randomize(Gemma3Attention(config, layer))
     else:
         config = GptOssConfig(**THEIRS, attention_bias=False)
         ours = GroupedQueryAttention(**SIZES, sinks=True, window=window)
-        theirs = randomise(GptOssAttention(config, layer))
+        theirs = randomize(GptOssAttention(config, layer))
     pairs = {name: name.replace("o_proj", "out_proj") for name, _ in theirs.named_parameters()}
     state = {pairs[name]: value.clone() for name, value in theirs.state_dict().items()}
     if kind == "gemma3":  # its norms multiply by 1 + weight
@@ -76,8 +76,8 @@ def test_equals_transformers_in_values_and_gradients(kind, layer, window):
 @torch.no_grad()
 @pytest.mark.parametrize("sinks", [False, True])
 def test_a_window_is_a_mask_and_is_recorded(sinks):
-    local = randomise(GroupedQueryAttention(**SIZES, window=W, sinks=sinks))
-    full = randomise(GroupedQueryAttention(**SIZES, sinks=sinks))
+    local = randomize(GroupedQueryAttention(**SIZES, window=W, sinks=sinks))
+    full = randomize(GroupedQueryAttention(**SIZES, sinks=sinks))
     x = random(B, N, E)
     torch.testing.assert_close(local(x, causal_mask(N)), full(x, window_mask()), **CLOSE)
     assert not torch.allclose(local(x, causal_mask(N)), full(x, causal_mask(N)), atol=0.01)
@@ -88,7 +88,7 @@ def test_a_window_is_a_mask_and_is_recorded(sinks):
 
 @torch.no_grad()
 def test_sinks_by_hand_take_a_part_of_each_row():
-    ours, x = randomise(GroupedQueryAttention(**SIZES, sinks=True)), random(B, N, E)
+    ours, x = randomize(GroupedQueryAttention(**SIZES, sinks=True)), random(B, N, E)
     ours.sinks.copy_(torch.tensor([-30.0, -1.0, 1.0, 30.0]))
     with record_attention(ours) as maps:
         result = ours(x, causal_mask(N))
@@ -108,7 +108,7 @@ def test_sinks_by_hand_take_a_part_of_each_row():
 
 
 def test_a_fully_masked_row_gives_0_with_a_finite_gradient():
-    ours = randomise(GroupedQueryAttention(**SIZES, sinks=True, window=W))
+    ours = randomize(GroupedQueryAttention(**SIZES, sinks=True, window=W))
     x, mask = random(B, N, E).requires_grad_(), causal_mask(N).clone()
     mask[4] = False
     result = ours(x, mask)
@@ -123,7 +123,7 @@ def mixed(windows=(W, None, 2)):
     model = ModernDecoder(**sizes)
     blocks = [ModernBlock(**SIZES, mlp_dim=8, window=window) for window in windows]
     model.layers = torch.nn.ModuleList(blocks)
-    return randomise(model).eval()
+    return randomize(model).eval()
 
 
 def ids_of(n=N, seed=0):

@@ -89,7 +89,7 @@ def line(text: str, size: int = 28) -> str:
 
 
 def code(text: str) -> str:
-    """Return code with its colors."""
+    """Return code with its colours."""
     return highlight(text, PythonLexer(), HtmlFormatter(nowrap=True)).rstrip()
 
 

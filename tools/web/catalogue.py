@@ -241,7 +241,7 @@ def variants_page(chapters: dict[str, str]) -> str:
     lines = ["# Variants: different, and correct", ""]
     lines += [
         "A deliberate variant is not a mistake. A healthy report names it if the module's "
-        "parameters or its behavior prove it.",
+        "parameters or its behaviour prove it.",
         "",
     ]
     for one in VARIANTS.values():

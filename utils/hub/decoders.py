@@ -79,7 +79,7 @@ class ClampedFeedForward(nn.Module):
 
 
 class SandwichBlock(nn.Module):
-    """Normalise also what attention and feed-forward add, as Gemma 3 does.
+    """Normalize also what attention and feed-forward add, as Gemma 3 does.
 
     Args:
         block: whose parts it takes.

@@ -78,7 +78,7 @@ def _step(run: Run, at: Tensor, makers: list[int], trail: Operand) -> Tensor:
     args = arguments(run, at, makers)
     held = [k for k, a in enumerate(args) if isinstance(a, Tensor) and run.depends(a)]
     if len(held) == 2 and name in ("mul", "div"):
-        return _normalised(run, at, name, args, trail)
+        return _normalized(run, at, name, args, trail)
     if len(held) != 1:
         raise Lost("two numbers of tokens meet")
     other = next((a for k, a in enumerate(args) if k != held[0]), None)
@@ -113,7 +113,7 @@ def _layer_norm(run: Run, at: Tensor, makers: list[int], trail: Operand) -> Tens
     return lookup[at]
 
 
-def _normalised(run: Run, at: Tensor, name: str, args: list, trail: Operand) -> Tensor:
+def _normalized(run: Run, at: Tensor, name: str, args: list, trail: Operand) -> Tensor:
     """Go back through a division by a statistic of the numbers themselves."""
     reduced = [k for k in (0, 1) if not varies(args[k], 2)]
     if len(reduced) != 1 or (name != "mul" and reduced != [1]) or at.shape[2] == 1:

@@ -170,7 +170,7 @@ def _variant(wiring: Wiring) -> str:
     usual = all(half.skip == "at" and half.place == len(half.norms) for half in halves)
     counts = {(len(half.inner), len(half.norms)) for half in halves}
     if not usual or counts not in ({(1, 0)}, {(1, 1)}):
-        raise Lost("some parts return normalised numbers")
+        raise Lost("some parts return normalized numbers")
     return "norm-of-part" if counts == {(1, 0)} else "sandwich-norm"
 
 

@@ -1,6 +1,6 @@
 """Call a module on tokens: one `Way` says which argument of forward gets what.
 
-An argument is recognised by its name, as a person reads a signature. Arguments that a name does
+An argument is recognized by its name, as a person reads a signature. Arguments that a name does
 not settle are tried in turn.
 """
 

@@ -209,7 +209,7 @@ def is_factor(parameter: Tensor) -> bool:
     return parameter.numel() == 1 and bool((parameter != 0).all())
 
 
-def randomise(module: nn.Module, seed: int = 0) -> None:
+def randomize(module: nn.Module, seed: int = 0) -> None:
     """Give parameters random values, so that no zero, one or equal start hides a mistake.
 
     One number other than 0 stays, mostly the factor of the scores, and so does a mask with -inf.
@@ -262,7 +262,7 @@ class Patient:
         parameters = {id(p) for p in self.module.parameters() if not is_factor(p)}
         self.rough = any(_is_single(t) for t in fixed if id(t) not in parameters)
         if not own_weights:
-            randomise(self.module)
+            randomize(self.module)
         self.module.double().eval()
 
     def in_single(self, single: bool = True) -> None:

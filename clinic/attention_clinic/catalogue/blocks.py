@@ -58,11 +58,11 @@ def pre_norm(x: Tensor, norms: Pair, parts: Pair) -> Tensor:
 
 variant("""
 norm-of-part, chapter 06
-normalises what a part returned before it is added: x + norm(part(x))
+normalizes what a part returned before it is added: x + norm(part(x))
 In: Swin V2, OLMo 2
 
 sandwich-norm, chapter 13
-normalises what a part reads and what it returns: x + norm(part(norm(x)))
+normalizes what a part reads and what it returns: x + norm(part(norm(x)))
 In: Gemma 2 and 3, CogView
 
 parallel, chapter 13
@@ -73,7 +73,7 @@ In: GPT-J, GPT-NeoX, Falcon, Phi, PaLM, ViT-22B
 
 bug("""
 norm-order, chapter 06
-normalises in the other order than announced (pre-norm against post-norm)
+normalizes in the other order than announced (pre-norm against post-norm)
 Fix: pre-norm is x + part(norm(x)), post-norm is norm(x + part(x)).
 Seen: harvardnlp/annotated-transformer#1; harvardnlp/annotated-transformer#13;
 harvardnlp/annotated-transformer#92; harvardnlp/annotated-transformer#110; d2l-ai/d2l-en#803
@@ -89,12 +89,12 @@ Fix: build one norm for each part.
 Seen: bentrevett/pytorch-seq2seq#100; allenai/OLMo#222; ml-explore/mlx#1636
 
 norm-doubled, chapter 06
-normalises twice in a row: what a norm returned goes through another one
+normalizes twice in a row: what a norm returned goes through another one
 Fix: one norm for each part is enough, in the block or in the code around the part.
 Seen: rwtarpit/ViT-from-Scratch
 
 norm-mixed, chapter 06
-normalises before one part and after another
+normalizes before one part and after another
 Fix: decide for one order: x + part(norm(x)) for all parts, or norm(x + part(x)) for all.
 Seen: found in a published copy of a ViT block
 """)
@@ -192,7 +192,7 @@ Evidence: seen in the calls and weights of the layers
 
 layers-same-init, chapter 07
 starts all layers from the same random weights, as copies do
-Fix: build each layer separately instead of copying one, or initialise the copies again.
+Fix: build each layer separately instead of copying one, or initialize the copies again.
 Seen: pytorch/pytorch#86274; harvardnlp/annotated-transformer#9
 Evidence: seen in the calls and weights of the layers
 

@@ -77,7 +77,7 @@ NORM.wrong("rms-eps")(lambda x, eps: x / (mean(x.square()).sqrt() + eps))
 
 bug("""
 norm-axis, chapter 13
-normalises over other axes than the numbers of each token
+normalizes over other axes than the numbers of each token
 Fix: take the mean over the last axis alone: dim=-1, keepdim=True.
 Seen: bkitano/llama-from-scratch#4; kyegomez/zeta#180
 """)
@@ -99,7 +99,7 @@ for _axes, _words in AXES.items():
 
 bug("""
 norm-formula, chapter 06
-normalises by a different formula than (x - mean) / sqrt(var + eps)
+normalizes by a different formula than (x - mean) / sqrt(var + eps)
 Fix: use nn.LayerNorm, or (x - mean) / (var + eps).sqrt(), over the numbers of each token.
 Seen: shah0nawaz/Transformer-implementation-from-scratch
 

@@ -196,7 +196,7 @@ def rotate_values_too(t: Tensor, angles: Tensor) -> Tensor:
 
 variant("""
 qk-norm, chapter 13
-normalises queries and keys, each head separately
+normalizes queries and keys, each head separately
 In: Qwen3, Gemma 3, ViT-22B
 
 qk-norm-layer, chapter 13

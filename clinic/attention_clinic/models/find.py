@@ -22,7 +22,7 @@ from attention_clinic.capture.tape import tensors_in
 from attention_clinic.capture.trial import attributes, possible_widths, stated_integers, vocabulary
 
 PRODUCTS = {"matmul", "__matmul__", "__rmatmul__", "bmm", "baddbmm", "einsum"}
-NORMALISED = {"softmax", "_softmax", "exp", "sigmoid"}  # scores become weights
+NORMALIZED = {"softmax", "_softmax", "exp", "sigmoid"}  # scores become weights
 SAMPLES, LENGTH, OTHER_LENGTH = 2, 7, 6  # different, so that no axis is mistaken for another
 SIDES = ("image_size", "img_size", "input_size", "resolution")
 CHANNELS = ("in_channels", "in_chans", "num_channels")
@@ -119,7 +119,7 @@ class Recording(Mode):
         if name in PRODUCTS:
             self.weighings += [kind for kind in kinds if isinstance(kind, Weighing)][:1]
             return "" if "parameter" in kinds or len(kinds) < 2 else "scores"
-        if name in NORMALISED and "scores" in kinds and result.ndim > 2:
+        if name in NORMALIZED and "scores" in kinds and result.ndim > 2:
             return Weighing(path, tuple(result.shape))
         if set(kinds) == {"parameter"}:
             return "parameter"

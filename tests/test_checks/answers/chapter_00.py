@@ -192,7 +192,7 @@ BANK = {
     ),
     "00.4": Bank(
         wrong=[
-            code("healthy = buggy", cause="normalised-columns"),
+            code("healthy = buggy", cause="normalized-columns"),
             code(
                 """
                 def healthy(images, mean, std):
@@ -208,7 +208,7 @@ BANK = {
                         result[:, :, i] = (result[:, :, i] - mean[i]) / std[i]
                     return result
                 """,
-                cause="normalised-rows",
+                cause="normalized-rows",
             ),
             code(
                 """
@@ -218,7 +218,7 @@ BANK = {
                         result[i] = (result[i] - mean[i]) / std[i]
                     return result
                 """,
-                cause="normalised-pictures",
+                cause="normalized-pictures",
             ),
             code(
                 """

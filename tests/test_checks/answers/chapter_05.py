@@ -576,7 +576,7 @@ BANK = {
                     sums = torch.autograd.functional.jacobian(lambda x: layer(x).sum(dim=-1), x)
                     return sums.abs().amax(dim=-1) > 0
                 """,
-                cause="layer-normalises-outputs",
+                cause="layer-normalizes-outputs",
             ),
             code(
                 """

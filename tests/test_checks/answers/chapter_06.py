@@ -533,7 +533,7 @@ BANK = {
             healthy(
                 "x = x + self.attn(self.norm1(x))",
                 "return self.norm2(x + self.mlp(x))",
-                cause="second-sum-normalised",
+                cause="second-sum-normalized",
             ),
             swap("self.mlp(self.norm2(x))", "self.mlp(x)", cause="feed-forward-not-normed"),
             swap("self.norm2(x)", "self.norm1(x)", cause="feed-forward-reads-norm1"),
@@ -578,7 +578,7 @@ BANK = {
                 "x = x + self.attn(self.norm1(x))\n"
                 "        x += self.mlp(self.norm2(x))\n"
                 "        return self.norm2(x)",
-                cause="normalised-at-the-end",
+                cause="normalized-at-the-end",
             ),
             swap(
                 "x = x + self.attn(self.norm1(x))\n        return x + self.mlp(self.norm2(x))",
@@ -646,13 +646,13 @@ BANK = {
     ),
     "06.6": Bank(
         wrong=[
-            measured("x = x + x @ matrix", cause="nothing-normalised"),
-            measured("x = F.layer_norm(x + x @ matrix, (256,))", cause="sum-normalised"),
+            measured("x = x + x @ matrix", cause="nothing-normalized"),
+            measured("x = F.layer_norm(x + x @ matrix, (256,))", cause="sum-normalized"),
             measured("x = F.layer_norm(x, (256,)) @ matrix", cause="stream-replaced"),
             measured("x = x @ matrix", cause="stream-replaced-unnormed"),
             measured(
                 "x = F.layer_norm(x, (256,))\n        x = x + x @ matrix",
-                cause="normalised-stream-added",
+                cause="normalized-stream-added",
             ),
             measured("x = x + F.layer_norm(x @ matrix, (256,))", cause="gain-without-effect"),
             swap("* gain / 256**0.5", "* gain", cause="matrix-not-divided"),
@@ -701,7 +701,7 @@ BANK = {
             swap(
                 "x = x + F.layer_norm(x, (256,)) @ matrix",
                 "x = F.layer_norm(x, (256,)) + x @ matrix",
-                cause="normalised-stream-and-raw-matrix",
+                cause="normalized-stream-and-raw-matrix",
             ),
             swap(
                 "torch.randn(64, 256, generator=generator)",

@@ -83,7 +83,7 @@ BANK = {
             swap("ids[hidden])", "ids[hidden]) / math.log(2)", cause="loss-in-bits"),
             swap("logits[hidden]", "logits.softmax(dim=-1)[hidden]", cause="blanks-softmax-twice"),
             swap("return F", "return -F", cause="sign-missing"),
-            blank("return F.nll_loss(logits[hidden], ids[hidden])", cause="scores-not-normalised"),
+            blank("return F.nll_loss(logits[hidden], ids[hidden])", cause="scores-not-normalized"),
             blank(
                 "return F.nll_loss(logits.log_softmax(dim=1)[hidden], ids[hidden])",
                 cause="softmax-over-places",

@@ -217,7 +217,7 @@ BANK = {
             bits(
                 "taken = logits[:, w - 1 : -1].gather(-1, ids[:, w:, None]).squeeze(-1)",
                 "return -taken.mean(dim=1) / math.log(2)",
-                cause="scores-not-normalised",
+                cause="scores-not-normalized",
             ),
             bits(
                 "p = logits[:, w - 1 : -1].softmax(dim=-1)",

@@ -88,7 +88,7 @@ BANK = {
                 cause="others-set-to-0",
             ),
             swap("= -log", "= log", cause="sign-missing"),
-            swap(".log_softmax(dim=-1)", "", cause="scores-not-normalised"),
+            swap(".log_softmax(dim=-1)", "", cause="scores-not-normalized"),
             swap("[:, :-1].log", "[:, :-1].detach().log", cause="no-gradient"),
         ],
         right=[
@@ -221,7 +221,7 @@ BANK = {
             ),
             swap("log_ref + reward", "log_ref - reward", cause="reward-subtracted"),
             swap(BEST, "(reward / beta).log_softmax(dim=0)", cause="reward-alone"),
-            swap(BEST, "log_ref + reward / beta", cause="not-normalised"),
+            swap(BEST, "log_ref + reward / beta", cause="not-normalized"),
             swap(
                 BEST,
                 "(log_ref.exp() + reward / beta).log_softmax(dim=0)",

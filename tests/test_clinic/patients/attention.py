@@ -56,7 +56,7 @@ loops("scale-embed", score=lambda self, q, k: (q / self.toqueries.in_features**0
 loops("scale-missing", score=lambda self, q, k: torch.bmm(q, k.mT))
 loops("scale-unused", __init__=_with_root, score=lambda self, q, k: q @ k.mT)
 loops("scale-other", sizes=SIZES[::2], score=_by_length)
-loops("scale-after-softmax", normalise=_scaled_again)
+loops("scale-after-softmax", normalize=_scaled_again)
 
 # ------------------------------------------------------------------------- softmax, weighted sum
 
@@ -69,7 +69,7 @@ class ViewsSoftmaxQuery(Views):
 
 @attention("softmax-joint", sizes=SEVERAL)
 class LoopsSoftmaxJoint(Loops):
-    def normalise(self, all_scores):
+    def normalize(self, all_scores):
         return list(torch.cat(all_scores, dim=2).softmax(dim=2).chunk(self.num_heads, dim=2))
 
 
@@ -87,16 +87,16 @@ def _of_rows(self, scores, mask):
     return nn.Softmax(dim=0)(scores.flatten(0, 1)).view_as(scores)
 
 
-loops("softmax-batch", normalise=lambda self, s: [t.softmax(0) for t in s])
+loops("softmax-batch", normalize=lambda self, s: [t.softmax(0) for t in s])
 views("softmax-heads", sizes=SEVERAL, weigh=lambda self, s, m: F.softmax(s, dim=1))
 views("softmax-missing", sizes=SEVERAL, weigh=lambda self, s, m: s)
 views("mix-transposed", weigh=lambda self, s, m: s.softmax(dim=-1).transpose(2, 3))
-loops("softmax-query", normalise=_by_hand(1))
-loops("softmax-heads", sizes=SEVERAL, normalise=lambda self, s: list(torch.stack(s).softmax(0)))
+loops("softmax-query", normalize=_by_hand(1))
+loops("softmax-heads", sizes=SEVERAL, normalize=lambda self, s: list(torch.stack(s).softmax(0)))
 views("softmax-batch", sizes=SEVERAL, weigh=_of_rows)
 views("softmax-joint", sizes=SEVERAL, weigh=_jointly)
-loops("softmax-missing", sizes=SEVERAL, normalise=lambda self, all_scores: all_scores)
-loops("mix-transposed", normalise=lambda self, s: [t.softmax(2).permute(0, 2, 1) for t in s])
+loops("softmax-missing", sizes=SEVERAL, normalize=lambda self, all_scores: all_scores)
+loops("mix-transposed", normalize=lambda self, s: [t.softmax(2).permute(0, 2, 1) for t in s])
 
 
 # ------------------------------------------------------------------------------ split and join

@@ -75,13 +75,13 @@ class Loops(nn.Module):
     def block(self, scores: Tensor, allow: Tensor) -> Tensor:
         return torch.where(allow, scores, -math.inf)  # (b, i, j)
 
-    def normalise(self, all_scores: list[Tensor]) -> list[Tensor]:
+    def normalize(self, all_scores: list[Tensor]) -> list[Tensor]:
         return [F.softmax(scores, dim=2) for scores in all_scores]
 
     def weigh(self, all_scores: list[Tensor], allow: Tensor | None) -> list[Tensor]:
         if allow is not None:
             all_scores = [self.block(scores, allow[:, 0]) for scores in all_scores]
-        return self.normalise(all_scores)
+        return self.normalize(all_scores)
 
     def concatenate(self, mixed: list[Tensor]) -> Tensor:
         return torch.cat(mixed, dim=2)

@@ -101,7 +101,7 @@ class Causal(Views):
 
 
 class CausalLoops(Loops):
-    def normalise(self, all_scores):
+    def normalize(self, all_scores):
         i = torch.arange(all_scores[0].shape[1])
         later = self.later(i[:, None], i[None, :])
         return [F.softmax(s.masked_fill(later, HIDDEN), dim=-1) for s in all_scores]

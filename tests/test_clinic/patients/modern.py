@@ -39,7 +39,7 @@ class Llama(Views):
     def norm(self, heads: int) -> nn.Module:
         return nn.RMSNorm(self.d, eps=1e-6)
 
-    def normalised(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+    def normalized(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
         return (self.q_norm(q), self.k_norm(k)) if self.normed else (q, k)
 
     def frequencies(self, x: Tensor) -> Tensor:
@@ -61,7 +61,7 @@ class Llama(Views):
         return self.rotate(q, angles), self.rotate(k, angles), v
 
     def prepared(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        return self.rotated(*self.normalised(q, k), v)
+        return self.rotated(*self.normalized(q, k), v)
 
     def repeated(self, t: Tensor) -> Tensor:
         return t.repeat_interleave(self.h // self.g, dim=1)
@@ -243,7 +243,7 @@ changed(LlamaStartsAgain, "cache-position", sizes=SEVERAL, cache=Held, keeps_rot
 
 
 def _both(norm):
-    """Return a method that normalises queries and keys."""
+    """Return a method that normalizes queries and keys."""
 
     def heads(self, x):
         q, k, v = Views.heads(self, x)
