@@ -1,4 +1,4 @@
-"""Makes nbval see what it is blind to: pictures, the order of outputs, cells that never ran.
+"""Make nbval see what it is blind to: pictures, the order of outputs, cells that never ran.
 
 nbval compares text and drops the rest, so it passes a notebook whose stored plot shows another
 curve. This file adds, for every cell that nbval compares: the kinds of output must be the stored
@@ -34,13 +34,13 @@ from kernel_fork_server import CAN_FORK, KernelForkServer
 # What took how long, with --times.
 pytest_plugins = ["how_long"]
 
-# Exercises are a student's own; what an update put beside a changed file is nobody's yet.
+# Exercises are a student's own; what an update put beside a changed file waits for them.
 collect_ignore_glob = ["notebooks/exercises/*", "*.new.*"]
 
 PICTURES = ("image/png", "image/jpeg")
 # What one machine measured: names, numbers and the margin within which another one must be.
 MEASURED = "application/vnd.attention-course.measured+json"
-# The same picture as the PNG beside it, with words for who cannot see it.
+# The same picture as the PNG beside it, with words for readers who cannot see it.
 EMBEDDED = re.compile(r"data:image/png;base64,[A-Za-z0-9+/=]+")
 # On the scale of 0 to 255. Redrawing moves a level by one here and there (below 0.3); a curve that
 # is another curve gives 5 and more, one digit of a small label 30 and more in its own tile.
@@ -54,7 +54,7 @@ FORK_SERVER = pytest.StashKey[KernelForkServer | None]()
 
 
 def kinds(outputs: list[dict[str, Any]]) -> list[str]:
-    """Names the kind of every output, in order: "stdout", "error", or its MIME types."""
+    """Name the kind of every output, in order: "stdout", "error", or its MIME types."""
     names = []
     for output in outputs:
         if output["output_type"] == "stream":
@@ -74,7 +74,7 @@ def pictures(outputs: list[dict[str, Any]]) -> Iterator[tuple[str, bytes]]:
 
 
 def picture_difference(stored: bytes, fresh: bytes) -> str | None:
-    """Says how two encoded pictures differ; None when a reader would call them the same."""
+    """Say how two encoded pictures differ; None when a reader would call them the same."""
     if stored == fresh:
         return None
     first, second = (
@@ -99,7 +99,7 @@ def picture_difference(stored: bytes, fresh: bytes) -> str | None:
 
 
 def comparable(outputs: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Returns the outputs as nbval shall compare them: no pixels, no words about measurements."""
+    """Return the outputs as nbval shall compare them: no pixels, no words about measurements."""
     result = []
     for output in outputs:
         data = output.get("data", {})
@@ -113,7 +113,7 @@ def comparable(outputs: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def measured_difference(stored: dict[str, Any], fresh: dict[str, Any]) -> str | None:
-    """Says how two measurements differ by more than the stored margin."""
+    """Say how two measurements differ by more than the stored margin."""
     old, new, margin = stored["numbers"], fresh["numbers"], stored["margin"]
     # As a set: a notebook is stored with sorted keys.
     if set(old) != set(new) or margin != fresh["margin"]:
@@ -129,7 +129,7 @@ def measured_difference(stored: dict[str, Any], fresh: dict[str, Any]) -> str | 
 
 
 def difference(stored: list[dict[str, Any]], fresh: list[dict[str, Any]]) -> str | None:
-    """Says what nbval overlooks between the stored and the fresh outputs of one cell."""
+    """Say what nbval overlooks between the stored and the fresh outputs of one cell."""
     if kinds(stored) != kinds(fresh):
         return (
             f"other outputs, or another order:\n  stored {kinds(stored)}\n  now    {kinds(fresh)}"
@@ -195,7 +195,7 @@ class PatientKernel(RunningKernel):
 
 
 class Kernels(NbvalKernelspecManager):
-    """Knows which command starts a kernel of the Python that runs this: a quick one, where given.
+    """The command that starts a kernel of this Python: a quick one, where given.
 
     Args:
         server: forks kernels; None where the system cannot fork.
@@ -213,7 +213,7 @@ class Kernels(NbvalKernelspecManager):
 
 
 class Notebook(IPyNbFile):
-    """Collects the cells of a notebook as `Cell`, and runs them in a `PatientKernel`."""
+    """Collect the cells of a notebook as `Cell`, and run them in a `PatientKernel`."""
 
     def setup(self) -> None:
         option = self.config.option
@@ -240,7 +240,7 @@ class Notebook(IPyNbFile):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Collects without looking for garbage, a quarter of the time: what is imported stays."""
+    """Collect without looking for garbage, a quarter of the time: what is imported stays."""
     gc.disable()
     try:
         return (yield)
@@ -253,7 +253,7 @@ def pytest_collection() -> Generator[None, object, object]:
 def pytest_collect_file(
     file_path: Path, parent: pytest.Collector
 ) -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
-    """Collects a notebook with the class above where nbval would do it with its own."""
+    """Collect a notebook with the class above where nbval would do it with its own."""
     found = yield
     return [
         Notebook.from_parent(parent, path=file_path) if type(one) is IPyNbFile else one
@@ -262,7 +262,7 @@ def pytest_collect_file(
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Ends in order when it is told to (SIGTERM), so that nothing it started goes on."""
+    """End in order on SIGTERM, so that no process it started goes on."""
     own = os.getpid()
 
     def end(number: int, _frame: object) -> None:
@@ -281,7 +281,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Counts cells of notebooks, tests and answers to exercises; names the files that failed."""
+    """Count cells of notebooks, tests and answers to exercises; name the files that failed."""
     groups = {"cells of notebooks": Counter(), "tests": Counter()}
     failures: Counter[str] = Counter()
     for outcome in ("passed", "failed", "error", "skipped", "xfailed", "xpassed"):

@@ -19,7 +19,7 @@ TARGET = Path(__file__).with_name("wild_study.json")
 
 
 def counted() -> dict[str, dict[str, int]]:
-    """Returns how many modules are healthy, sick or a variant, and have each bug."""
+    """Return how many modules are healthy, sick or a variant, and have each bug."""
     sys.path.insert(0, str(BENCH))
     from wild.cases import NONE, read_cases
     from wild.study import counts, sampled
@@ -30,7 +30,7 @@ def counted() -> dict[str, dict[str, int]]:
 
 
 def main() -> None:
-    """Writes the file."""
+    """Write the file."""
     TARGET.write_text(json.dumps(counted(), indent=1) + "\n", encoding="utf-8")
 
 

@@ -42,7 +42,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 
 def collected(spans: Iterable[tuple[str, float]]) -> Times:
-    """Adds up seconds: of each chapter its notebook, its exercises and its tests, of the rest all.
+    """Add up seconds: of each chapter its notebook, its exercises and its tests, of the rest all.
 
     And once more of each file.
 
@@ -74,11 +74,11 @@ def file_of(name: str) -> str:
 
 
 def longest_first(names: Iterable[str], seconds: dict[str, float]) -> list[int]:
-    """Says in which order the files are quickest done by several processes: the longest first.
+    """Return the order in which several processes are done first: the longest file first.
 
     Args:
-        names: ids of tests and of cells; those of one file stay together, in their order.
-        seconds: that each file took; of a new one nobody knows, so that it goes first.
+        names: ids of tests and of cells; those of one file stay together and in their order.
+        seconds: that each file took; a new file has none and goes first.
 
     Returns:
         The places of the names, in the new order.
@@ -99,14 +99,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def stored(root: Path) -> dict[str, float]:
-    """Reads what each file took when it was measured; nothing where nobody did."""
+    """Read how long each file took in the last measured run; empty without one."""
     path = root / STORED
     return json.loads(path.read_text(encoding="utf-8")).get("files", {}) if path.exists() else {}
 
 
 def pytest_terminal_summary(terminalreporter: Any, exitstatus: int, config: pytest.Config) -> None:
     target = config.getoption("--times")
-    if target is None or hasattr(config, "workerinput"):  # a process of several knows its share
+    if target is None or hasattr(config, "workerinput"):  # it has a share only
         return
     if exitstatus:
         terminalreporter.write_line(f"{target} stays as it is: not everything passed")

@@ -79,7 +79,7 @@ class KernelForkServer:
 
 
 def ask(address: str, connection: str) -> int:
-    """Has a kernel forked and returns its exit status, when it has one."""
+    """Fork a kernel and return its exit status, when it has one."""
     parent = os.getppid()
     server = socket.socket(socket.AF_UNIX)
     server.connect(address)
@@ -88,7 +88,7 @@ def ask(address: str, connection: str) -> int:
     order = {"connection": connection, "folder": os.getcwd(), "environment": dict(os.environ)}
     server.sendall(json.dumps(order).encode() + b"\n")
     while not select.select([server], [], [], 1)[0]:
-        if os.getppid() != parent:  # nobody is left to stop the kernel
+        if os.getppid() != parent:  # no process is left to stop the kernel
             return 1
     return int(server.recv(100) or 1)
 
@@ -97,7 +97,7 @@ def ask(address: str, connection: str) -> int:
 
 
 def serve(address: str) -> None:
-    """Imports what takes long, then forks a supervisor for every connection."""
+    """Import what takes long, then fork a supervisor for every connection."""
     parent = os.getppid()
     import gc
     import importlib
@@ -134,7 +134,7 @@ def serve(address: str) -> None:
 
 
 def supervise(connection: socket.socket) -> None:
-    """Forks one kernel, interrupts it as often as it is told, and ends with it."""
+    """Fork one kernel, interrupt it as often as it is told to, and end with it."""
     _, files, _, _ = socket.recv_fds(connection, 1, 3)
     with connection.makefile() as lines:
         order = json.loads(lines.readline())
@@ -152,13 +152,13 @@ def supervise(connection: socket.socket) -> None:
 
 
 def group(process: int) -> None:
-    """Puts a process into a group of its own; both it and its parent see to that."""
+    """Put a process into a group of its own; both it and its parent see to that."""
     with contextlib.suppress(OSError):  # the other one was first
         os.setpgid(process, process)
 
 
 def become_kernel(order: dict, files: list) -> None:
-    """Turns this fork into a kernel with the files, the folder and the environment of who asked."""
+    """Turn this fork into a kernel with the files, the folder and the environment of who asked."""
     code = 1
     try:
         group(os.getpid())

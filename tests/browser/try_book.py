@@ -48,7 +48,7 @@ WRONG = {
     "hides something": '<pre style="overflow: hidden">' + 200 * "x" + "</pre>",
     "higher than a page": '<img alt="a" src="figures/a.png" width="9" height="1100">',
 }
-# A formula as MathJax writes it: the drawing, and words for screen readers, which nobody sees.
+# A formula as MathJax writes it: the drawing, and invisible words for screen readers.
 FORMULA = (
     "<style>mjx-assistive-mml {{ position: absolute !important; display: block !important; }}"
     '</style><p><span style="display: inline-flex; overflow: hidden; width: 50px">'

@@ -141,7 +141,7 @@ def test_explorers_in_jupyterlab(path: Path, lab: Lab, page: Page) -> None:
     expect(silent).to_have_count(0)
 
 
-def test_a_notebook_that_nobody_trusts_is_legible(lab: Lab, context: BrowserContext) -> None:
+def test_an_untrusted_notebook_is_legible(lab: Lab, context: BrowserContext) -> None:
     """Fresh from the net, scripts do not run: tables and words are there all the same."""
     of_each_kind = {stored(path)[0].kind: path for path in WITH_EXPLORERS}
     for path in of_each_kind.values():

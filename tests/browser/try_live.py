@@ -172,7 +172,7 @@ def test_the_page_is_small(file: Path) -> None:
 
 
 def test_times(context: BrowserContext, file: Path) -> None:
-    """Print them: a busy machine fails nobody."""
+    """Print them and assert nothing: a machine may be busy."""
     began = time.perf_counter()
     page = opened(context, file)
     ready = time.perf_counter() - began
