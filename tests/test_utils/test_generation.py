@@ -7,7 +7,7 @@ from itertools import product
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
@@ -645,6 +645,7 @@ def to_the_end(next_scores, vocabulary, width, max_length, length_penalty):
 
 @tried
 @given(st.integers(1, 3), st.integers(1, 7), st.integers(0, 999), st.sampled_from([0, 1, 3]))
+@example(3, 6, 11, 1)  # a beginning that is behind wins by its length
 def test_stopping_early_loses_nothing(width, longest, seed, penalty):
     model = random_model(4, seed)
     found = beam_search(model, START, END, width, longest, penalty)
@@ -679,6 +680,7 @@ def test_a_second_beam_finds_what_greedy_misses():
     assert_same(beam_search(model, START, END, 1, 5), [([0, 2, 2, 1], math.log(0.24))])
     best, second = beam_search(model, START, END, 2, 5)
     assert_same([best, second], [([0, 3, 4, 1], math.log(0.36)), ([0, 2, 2, 1], math.log(0.24))])
+    assert len(beam_search(model, START, END, 9, 5)) == 5, "no sentence that cannot be"
 
 
 def test_all_beginnings_are_one_batch():

@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from helpers import CLOSE, child_names, error_of, random, randomize, torch_encoder
+from utils.attention import record_attention
 from utils.cache import KeyValueCache
 from utils.data import (
     ANY_DIGIT,
@@ -86,6 +87,17 @@ def test_who_sees_whom_by_gradient(causal):
         grad = torch.autograd.grad(scores[0, place].square().sum(), tokens, retain_graph=True)[0]
         seen[place] = grad[0].abs().sum(dim=-1) > 0
     assert torch.equal(seen, causal_mask(N) if causal else torch.ones(N, N, dtype=torch.bool))
+
+
+def test_the_mask_comes_on_top_of_causal():
+    model, ids = small(), some_ids()
+    mask = torch.eye(N, dtype=torch.bool)
+    with record_attention(model) as maps:
+        model(ids, mask)
+        model(ids, torch.ones(N, N, dtype=torch.bool))
+    alone, causal = maps[0], maps[3]
+    torch.testing.assert_close(alone, torch.eye(N).expand_as(alone), **CLOSE)
+    assert (causal.triu(1) == 0).all() and (causal[..., -1, :] > 0).all()
 
 
 @pytest.mark.parametrize("parts", [[6], [1, 1, 1, 1, 1, 1], [2, 3, 1], [1, 5]])
