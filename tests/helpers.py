@@ -21,6 +21,11 @@ def random(*shape: int, seed: int = 0, **options) -> Tensor:
     return values.to(**options) if options else values
 
 
+def child_names(module: nn.Module) -> list[str]:
+    """Return the names of a module's parts, in the order in which they are registered."""
+    return [name for name, _ in module.named_children()]
+
+
 def same_and_backward(result: Tensor, expected: Tensor, x: Tensor, other: Tensor) -> None:
     """Check two outputs, run both backwards from one random loss, and check the inputs' gradients.
 

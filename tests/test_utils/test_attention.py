@@ -7,7 +7,15 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from helpers import CLOSE, attention_grads, error_of, random, randomize, torch_attention
+from helpers import (
+    CLOSE,
+    attention_grads,
+    child_names,
+    error_of,
+    random,
+    randomize,
+    torch_attention,
+)
 from utils.attention import (
     AttentionMaps,
     MultiHeadAttention,
@@ -156,13 +164,6 @@ def test_half_precision_survives_products_that_it_cannot_hold():
     torch.testing.assert_close(mixed, F.scaled_dot_product_attention(q, k, v))
 
 
-def test_large_scores_pick_one_key_and_do_not_overflow():
-    q, k, v = (random(B, H, n, D, seed=n) * 1e4 for n in (NI, NJ, NJ))
-    mixed, weights = scaled_dot_product_attention(q, k, v)
-    torch.testing.assert_close(weights.amax(-1), torch.ones(B, H, NI))
-    torch.testing.assert_close(mixed, F.scaled_dot_product_attention(q, k, v))
-
-
 @pytest.mark.parametrize(
     "shapes",
     [
@@ -190,8 +191,7 @@ def layer_and_inputs(cross=False, e=12, h=3, dropout=0.0):
     return layer, random(B, NI, e, seed=1), random(B, NJ, e, seed=2) if cross else None
 
 
-@pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
-@pytest.mark.parametrize("cross", [False, True], ids=["self", "cross"])
+@pytest.mark.parametrize("cross, training", [(False, True), (True, False)])
 @pytest.mark.parametrize("name", ["none", "causal", "padding", "both", "random"])
 @pytest.mark.parametrize("recording", [False, True], ids=["fused", "open"])
 def test_layer_equals_pytorch_in_values_and_gradients(recording, name, cross, training):
@@ -262,15 +262,6 @@ def test_both_paths_agree_in_values_and_gradients(cross, name):
         grads = {key: p.grad.clone() for key, p in layer.named_parameters()}
         results.append((result, [t.grad for t in inputs], grads))
     torch.testing.assert_close(results[1], results[0], rtol=1e-5, atol=2e-5)
-
-
-def test_a_token_that_may_attend_to_nothing_gets_the_output_bias():
-    layer, x, _ = layer_and_inputs()
-    mask = padding_mask(torch.tensor([0, NI]), NI)
-    for recorded in (None, AttentionMaps()):
-        layer.recorded = recorded
-        result = layer(x, attn_mask=mask)
-        torch.testing.assert_close(result[0], layer.out_proj.bias.expand(NI, 12))
 
 
 # --- which path runs
@@ -531,8 +522,7 @@ def test_autocast_runs_both_paths():
 
 
 def test_submodules_are_registered_in_the_order_they_run():
-    names = [name for name, _ in MultiHeadAttention(4, 2).named_children()]
-    assert names == ["q_proj", "k_proj", "v_proj", "out_proj"]
+    assert child_names(MultiHeadAttention(4, 2)) == ["q_proj", "k_proj", "v_proj", "out_proj"]
 
 
 def test_deepcopy_shares_nothing():

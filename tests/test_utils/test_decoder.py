@@ -4,24 +4,20 @@ from collections.abc import Callable
 
 import pytest
 import torch
-import torch.nn.functional as F
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from helpers import (
     CLOSE,
     attention_grads,
+    child_names,
     error_of,
     random,
     randomize,
     torch_decoder,
-    torch_decoder_block,
     torch_transformer,
 )
 from utils.attention import record_attention
 from utils.decoder import Decoder, DecoderBlock, Transformer
-from utils.encoder import EncoderBlock
 from utils.masking import causal_mask, padding_mask
 
 B, I, J, E, H, M = 2, 5, 7, 12, 3, 20  # noqa: E741 - the letters of the course
@@ -29,8 +25,7 @@ LENGTHS, SOURCE_LENGTHS = torch.tensor([3, I]), torch.tensor([J, 4])
 MASKS = ["none", "causal", "target padding", "source padding", "all"]
 
 orders = pytest.mark.parametrize("norm_first", [True, False], ids=["pre-norm", "post-norm"])
-activations = pytest.mark.parametrize("activation", ["gelu", "relu"])
-modes = pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
+modes = pytest.mark.parametrize("training, activation", [(True, "gelu"), (False, "relu")])
 
 
 def masks(name: str) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
@@ -72,29 +67,6 @@ def grads_by_their_names(block: DecoderBlock) -> dict[str, Tensor]:
     return found
 
 
-@activations
-@modes
-@orders
-@pytest.mark.parametrize("name", MASKS)
-def test_block_equals_pytorch(name, norm_first, training, activation):
-    ours = randomize(
-        DecoderBlock(E, H, M, norm_first=norm_first, activation=activation, norm_eps=1e-3)
-    ).train(training)
-    theirs = torch_decoder_block(ours)
-    x, context = random(B, I, E), random(B, J, E, seed=1)
-    our_masks, their_masks = masks(name)
-    values = tried(ours, x, context, **our_masks)
-    expected = tried(theirs, x, context, **their_masks)
-    for mine, theirs_ in zip(values, expected, strict=True):
-        torch.testing.assert_close(mine, theirs_, rtol=1e-4, atol=5e-5)
-    wanted = {key: p.grad for key, p in theirs.named_parameters()}
-    grads = grads_by_their_names(ours)
-    assert grads.keys() == wanted.keys(), "every parameter is compared"
-    for key, grad in grads.items():
-        torch.testing.assert_close(grad, wanted[key], rtol=1e-4, atol=1e-4)
-
-
-@activations
 @modes
 @orders
 @pytest.mark.parametrize("name", MASKS)
@@ -110,7 +82,9 @@ def test_decoder_equals_pytorch(name, norm_first, training, activation):
         torch.testing.assert_close(mine, expected, rtol=2e-4, atol=2e-4)
     for block, layer in zip(ours.layers, theirs.layers, strict=True):
         wanted = {key: p.grad for key, p in layer.named_parameters()}
-        for key, grad in grads_by_their_names(block).items():
+        grads = grads_by_their_names(block)
+        assert grads.keys() == wanted.keys(), "every parameter is compared"
+        for key, grad in grads.items():
             torch.testing.assert_close(grad, wanted[key], rtol=1e-3, atol=5e-4)
 
 
@@ -140,9 +114,8 @@ SOURCE, TARGET = ids(23, B, J), ids(19, B, I, seed=1)
 REAL_SOURCE, REAL_TARGET = padding_mask(SOURCE_LENGTHS, J), padding_mask(LENGTHS, I)
 
 
-@activations
 @orders
-@pytest.mark.parametrize("masked", [True, False], ids=["all masks", "causal only"])
+@pytest.mark.parametrize("masked, activation", [(True, "gelu"), (False, "relu")])
 def test_transformer_equals_pytorch(masked, norm_first, activation):
     ours = transformer(norm_first=norm_first, activation=activation)
     theirs = torch_transformer(ours)
@@ -213,70 +186,6 @@ def test_no_score_hears_of_a_later_token_and_each_of_every_earlier_one(norm_firs
         assert (source[~real] == 0).all() and (source[real].abs().sum(dim=-1) > 0).all()
 
 
-few = settings(max_examples=25, deadline=None, derandomize=True, database=None)
-small = st.integers(1, 3)
-lengths = st.integers(1, 6)
-
-
-@st.composite
-def models(draw) -> tuple[Transformer, Tensor, Tensor]:
-    """Draw a Transformer, a source and a target."""
-    b, h, d, i, j = draw(st.tuples(small, small, st.integers(2, 4), lengths, lengths))
-    seed = draw(st.integers(0, 1000))
-    model = transformer(
-        seed,
-        embed_dim=h * d,
-        num_heads=h,
-        num_encoder_layers=1,
-        num_decoder_layers=draw(st.integers(1, 2)),
-        norm_first=draw(st.booleans()),
-        positions=draw(st.sampled_from(["sinusoidal", "learned", None])),
-        scale=draw(st.booleans()),
-    )
-    return model, ids(23, b, j, seed=seed), ids(19, b, i, seed=seed + 1)
-
-
-@few
-@given(models(), st.data())
-def test_later_targets_change_nothing(drawn, data):
-    model, source, target = drawn
-    now = data.draw(st.integers(0, target.shape[1] - 1))
-    changed = target.clone()
-    changed[:, now + 1 :] = (changed[:, now + 1 :] + 7) % 19
-    before, after = model(source, target), model(source, changed)
-    torch.testing.assert_close(after[:, : now + 1], before[:, : now + 1], rtol=1e-4, atol=1e-4)
-    # and the beginning alone gives the same scores: what generation rests on
-    alone = model(source, target[:, : now + 1])
-    torch.testing.assert_close(alone, before[:, : now + 1], rtol=1e-4, atol=1e-4)
-
-
-@few
-@given(models(), st.data())
-def test_the_padding_of_the_source_does_not_matter(drawn, data):
-    model, source, target = drawn
-    b, j = source.shape
-    real = torch.tensor(data.draw(st.lists(st.integers(1, j), min_size=b, max_size=b)))
-    mask = padding_mask(real, j)
-    changed = torch.where(mask[:, 0, 0], source, (source + 5) % 23)
-    before = model(source, target, mask)
-    torch.testing.assert_close(model(changed, target, mask), before, rtol=1e-4, atol=1e-4)
-    for row, length in enumerate(real):
-        alone = model(source[row : row + 1, :length], target[row : row + 1])
-        torch.testing.assert_close(before[row : row + 1], alone, rtol=1e-4, atol=1e-4)
-
-
-@few
-@given(models(), st.data())
-def test_padding_behind_the_target_needs_no_mask_where_it_is_causal(drawn, data):
-    model, source, target = drawn
-    b, i = target.shape
-    real = torch.tensor(data.draw(st.lists(st.integers(1, i), min_size=b, max_size=b)))
-    mask = padding_mask(real, i)
-    masked, plain = model(source, target, None, mask), model(source, target)
-    for row, length in enumerate(real):
-        torch.testing.assert_close(masked[row, :length], plain[row, :length], rtol=1e-4, atol=1e-4)
-
-
 def test_padding_before_the_target_is_hidden_by_its_mask():
     """A row that may attend to nothing stays finite; nobody hears what the padding holds."""
     model = transformer(positions=None)
@@ -287,14 +196,6 @@ def test_padding_before_the_target_is_hidden_by_its_mask():
     assert before.isfinite().all()
     torch.testing.assert_close(model(SOURCE, changed, None, mask)[real], before[real], **CLOSE)
     assert (model(SOURCE, changed) - model(SOURCE, TARGET))[0, 2:].abs().max() > 1e-3
-
-
-@few
-@given(models())
-def test_sequences_of_a_batch_do_not_mix(drawn):
-    model, source, target = drawn
-    alone = torch.cat([model(s[None], t[None]) for s, t in zip(source, target, strict=True)])
-    torch.testing.assert_close(model(source, target), alone, rtol=1e-4, atol=1e-4)
 
 
 def test_without_positions_the_order_of_the_source_does_not_matter():
@@ -315,30 +216,6 @@ def test_scale_and_positions_reach_both_embeddings():
 
 
 # --- the parts
-
-
-@orders
-def test_decoder_equals_its_blocks_one_by_one(norm_first):
-    decoder = randomize(Decoder(2, E, H, M, norm_first=norm_first))
-    x, context = random(B, I, E), random(B, J, E, seed=1)
-    first, second = decoder.layers
-    by_hand = decoder.norm(second(first(x, context), context))
-    torch.testing.assert_close(decoder(x, context), by_hand, rtol=0, atol=0)
-    assert isinstance(decoder.norm, nn.LayerNorm if norm_first else nn.Identity)
-    assert first.attn.q_proj.weight.data_ptr() != second.attn.q_proj.weight.data_ptr()
-
-
-@orders
-def test_a_block_whose_cross_attention_adds_nothing_is_an_encoder_block(norm_first):
-    block = randomize(DecoderBlock(E, H, M, norm_first=norm_first))
-    nn.init.zeros_(block.cross_attn.out_proj.weight), nn.init.zeros_(block.cross_attn.out_proj.bias)
-    plain = EncoderBlock(E, H, M, norm_first=norm_first)
-    plain.norm1, plain.attn, plain.mlp = block.norm1, block.attn, block.mlp
-    plain.norm2 = block.norm3
-    if not norm_first:
-        block.norm2 = nn.Identity()
-    x, context = random(B, I, E), random(B, J, E, seed=1)
-    torch.testing.assert_close(block(x, context), plain(x), **CLOSE)
 
 
 def test_maps_are_rectangular_where_the_decoder_looks_at_the_encoder():
@@ -371,14 +248,11 @@ def test_defaults_and_arguments_reach_every_part():
 
 
 def test_registered_in_the_order_they_run():
-    def names(module: nn.Module) -> list[str]:
-        return [name for name, _ in module.named_children()]
-
-    assert names(DecoderBlock(E, H, M)) == [
+    assert child_names(DecoderBlock(E, H, M)) == [
         "norm1", "attn", "norm2", "cross_attn", "norm3", "mlp", "dropout",
     ]  # fmt: skip
-    assert names(Decoder(1, E, H, M)) == ["layers", "norm"]
-    assert names(Transformer(**SIZES)) == [
+    assert child_names(Decoder(1, E, H, M)) == ["layers", "norm"]
+    assert child_names(Transformer(**SIZES)) == [
         "source_embedding", "encoder", "target_embedding", "decoder", "head", "dropout",
     ]  # fmt: skip
 
@@ -427,26 +301,6 @@ def test_what_each_part_adds_is_dropped(part, norm_first):
     torch.testing.assert_close(added[kept], 2 * full[kept], rtol=1e-3, atol=1e-3)
 
 
-def test_losses_fall_when_it_is_trained():
-    """The model learns to turn a row of ids around: every part hands a gradient on."""
-    torch.manual_seed(0)
-    model = Transformer(**{**SIZES, "embed_dim": 24})
-    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
-    numbers = torch.Generator().manual_seed(0)
-    losses = []
-    for _ in range(60):
-        source = torch.randint(4, 10, (32, 4), generator=numbers)
-        target = torch.cat([torch.ones(32, 1, dtype=torch.long), source.flip(1)], dim=1)
-        scores = model(source, target[:, :-1])
-        loss = F.cross_entropy(scores.flatten(0, 1), target[:, 1:].flatten())
-        optimizer.zero_grad()
-        loss.backward()
-        assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
-        optimizer.step()
-        losses.append(loss.item())
-    assert sum(losses[-5:]) < 0.7 * sum(losses[:5])
-
-
 # --- sizes, types, errors
 
 
@@ -460,6 +314,7 @@ def test_odd_sizes(b, i, j, e, h, norm_first):
     scores = model(source, target)
     scores.sum().backward()
     assert scores.shape == (b, i, 19) and scores.isfinite().all()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
 
 
 def test_nothing_is_changed_in_place():

@@ -2,10 +2,7 @@
 
 import base64
 import html
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -66,7 +63,7 @@ def shown(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
         (draw.show_patches, (PHOTOS, (1, 2)), {"titles": ["left", "right"]}, ["left", "right"]),
         (draw.show_matrices, (MATRIX, "m"), {}, ["m", "query i", "key j", "-1.00", "1.00"]),
         (draw.show_matrices, ([MATRIX, MASK.float()], ["a", "b"]), {"shared_scale": False}, ["a"]),
-        (draw.show_matrices, (torch.rand(8, 37, 37), list("abcdefgh")), {}, ["a", "h"]),
+        (draw.show_matrices, (torch.rand(5, 37, 37), list("abcde")), {}, ["a", "e"]),
         (draw.show_matrices, (MASK, "mask"), {"row_labels": list("xyz")}, ["x", "z", "1", "0"]),
         (draw.show_matrices, (MATRIX.bfloat16().requires_grad_(), "m"), {"symmetric": True}, ["m"]),
         (draw.show_matrices, (torch.full((2, 2), -torch.inf), "m"), {}, ["-inf"]),
@@ -239,16 +236,6 @@ def test_explorer_has_words_where_html_is_not_shown() -> None:
     assert repr(made).startswith("An explorer to click, called mask.")
 
 
-def test_explorer_is_the_same_in_another_process() -> None:
-    code = "from test_draw import digit; print(digit().data, end='')"
-    here = [str(Path(__file__).parent), *sys.path]
-    page = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True,
-        env={**os.environ, "PYTHONHASHSEED": "7", "PYTHONPATH": os.pathsep.join(here)},
-    ).stdout  # fmt: skip
-    assert page == digit().data
-
-
 def test_course_style_works_without_jupyter(capsys: pytest.CaptureFixture[str]) -> None:
     with matplotlib.rc_context():
         assert draw.use_course_style() is None
@@ -328,17 +315,23 @@ WORDS = [
 ]  # fmt: skip
 
 
+@pytest.fixture
+def undrawn() -> Iterator[None]:
+    """Draw nothing: words do not depend on pixels."""
+    render_with(None)
+    yield
+    assert render_with(to_png) is None
+
+
 @pytest.mark.parametrize(("call", "words"), WORDS)
-def test_every_picture_has_words(call, words, displayed) -> None:
+def test_every_picture_has_words(call, words, displayed, undrawn) -> None:
     call()
     (data,) = displayed
     assert data["text/plain"] == words
-    (alt, png) = re.fullmatch(
-        r'<img alt="([^"]+)" src="data:image/png;base64,([A-Za-z0-9+/=]+)">', data["text/html"]
+    (alt,) = re.fullmatch(
+        r'<img alt="([^"]+)" src="data:image/png;base64,">', data["text/html"]
     ).groups()
     assert html.unescape(alt) == words
-    assert png == data["image/png"]
-    assert base64.b64decode(png).startswith(b"\x89PNG")
 
 
 def test_a_picture_without_words_is_refused() -> None:
@@ -357,7 +350,9 @@ def test_words_stay_where_nothing_is_drawn(displayed) -> None:
     draw.show_matrices(MATRIX, "m", "i", "j")
     undrawn, drawn = displayed
     assert undrawn["text/plain"] == drawn["text/plain"]
-    assert undrawn["image/png"] == "" != drawn["image/png"]
+    assert undrawn["image/png"] == ""
+    assert f'src="data:image/png;base64,{drawn["image/png"]}"' in drawn["text/html"]
+    assert base64.b64decode(drawn["image/png"]).startswith(b"\x89PNG")
 
 
 def test_a_measured_picture_says_so(displayed) -> None:
@@ -388,7 +383,7 @@ def cells(monkeypatch: pytest.MonkeyPatch) -> list[tuple[float, float]]:
     [
         lambda: draw.show_matrices([torch.rand(3, 4), torch.rand(3, 8), torch.rand(5, 2)]),
         lambda: draw.show_matrices([torch.rand(2, 4), torch.rand(9, 4)], shared_scale=False),
-        lambda: draw.show_matrices(torch.rand(8, 37, 37)),
+        lambda: draw.show_matrices(torch.rand(5, 37, 37)),
         lambda: draw.show_matrices([torch.rand(4, 6), torch.rand(9, 2)], values=False),
         lambda: draw.show_tensor(torch.rand(2, 4, 2, 3), "b n h d"),
         lambda: draw.show_matrices(MATRIX, "a title far wider than the matrix below it"),

@@ -1,8 +1,7 @@
-"""Patches: cut like a loop, like F.unfold and like a strided convolution; then tokens."""
+"""Patches: cut like a loop and like a strided convolution; then tokens."""
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import nn
 
 from helpers import CLOSE, error_of, random, randomize
@@ -61,20 +60,6 @@ def test_patchify_of_any_memory_layout_and_type():
     assert patchify(bytes_, 2).dtype == torch.uint8
     flipped = patchify(channels_last, 2).flip(1)
     torch.testing.assert_close(unpatchify(flipped, 2, (8, 6)).shape, channels_last.shape)
-
-
-@pytest.mark.parametrize(
-    "call, fix",
-    [
-        (lambda x: patchify(x[0], 2), lambda x: patchify(x[0][None], 2)),
-        (lambda x: patchify(x, 3), lambda x: patchify(x, (4, 3))),
-        (lambda x: patchify(x, (4, 4)), lambda x: patchify(x, (4, 1))),
-    ],
-)
-def test_patchify_errors(call, fix):
-    images = random(2, 3, 8, 6)
-    error_of(lambda: call(images))
-    fix(images)
 
 
 def test_a_patch_that_does_not_tile_gets_the_sizes_that_do():
@@ -203,20 +188,3 @@ def test_pixels_in_whole_numbers_are_refused_with_what_to_do(dtype):
     text = error_of(lambda: embed(torch.ones(2, 3, 8, 8, dtype=dtype)))
     assert f"got images.dtype={dtype}" in text
     assert "images / 255" in text
-
-
-def test_the_order_inside_a_patch_is_that_of_unfold():
-    images = random(2, 3, 6, 8)
-    unfolded = F.unfold(images, kernel_size=(2, 4), stride=(2, 4)).transpose(1, 2)
-    assert torch.equal(patchify(images, (2, 4)), unfolded)
-
-
-def test_a_view_of_the_class_token_has_the_gradient_of_copies():
-    token, x = torch.zeros(1, 1, 4, requires_grad=True), random(3, 2, 4)
-    weights = random(3, 3, 4, seed=1)
-    grads = []
-    for copied in (token.expand(3, -1, -1), token.repeat(3, 1, 1)):
-        (torch.cat([copied, x], dim=1) * weights).sum().backward()
-        grads.append(token.grad)
-        token.grad = None
-    assert torch.equal(*grads) and torch.equal(grads[0], weights[:, :1].sum(dim=0, keepdim=True))

@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from helpers import CLOSE, error_of, random, randomize, torch_block, torch_encoder
+from helpers import CLOSE, child_names, error_of, random, randomize, torch_encoder
 from utils.attention import record_attention
 from utils.encoder import Encoder, EncoderBlock, FeedForward
 from utils.masking import causal_mask, padding_mask
@@ -15,7 +15,7 @@ MASKS = ["none", "causal", "padding", "both"]
 
 orders = pytest.mark.parametrize("norm_first", [True, False], ids=["pre-norm", "post-norm"])
 activations = pytest.mark.parametrize("activation", ["gelu", "relu"])
-modes = pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
+modes = pytest.mark.parametrize("training, activation", [(True, "relu"), (False, "gelu")])
 
 
 def masks(name):
@@ -39,36 +39,6 @@ def gradients(module, *inputs, **options):
     return result.detach(), x.grad, {key: p.grad for key, p in module.named_parameters()}
 
 
-@activations
-@modes
-@orders
-@pytest.mark.parametrize("name", MASKS)
-def test_block_equals_pytorch(name, norm_first, training, activation):
-    ours = randomize(
-        EncoderBlock(E, H, M, norm_first=norm_first, activation=activation, norm_eps=1e-3)
-    ).train(training)
-    theirs = torch_block(ours)
-    x = random(B, N, E)
-    our_mask, their_mask = masks(name)
-    if "mask" in their_mask:
-        their_mask["src_mask"] = their_mask.pop("mask")
-    result, x_grad, grads = gradients(ours, x, our_mask)
-    expected, expected_x_grad, their_grads = gradients(theirs, x, **their_mask)
-    torch.testing.assert_close(result, expected, **CLOSE)
-    torch.testing.assert_close(x_grad, expected_x_grad, **CLOSE)
-    for our_name, their_name in [
-        ("mlp.fc1.weight", "linear1.weight"),
-        ("mlp.fc2.weight", "linear2.weight"),
-        ("norm1.weight", "norm1.weight"),
-        ("norm2.bias", "norm2.bias"),
-        ("attn.out_proj.weight", "self_attn.out_proj.weight"),
-    ]:
-        torch.testing.assert_close(grads[our_name], their_grads[their_name], rtol=1e-5, atol=5e-5)
-    with torch.no_grad():  # PyTorch's own fast path, in eval
-        torch.testing.assert_close(ours(x, our_mask), theirs(x, **their_mask), **CLOSE)
-
-
-@activations
 @modes
 @orders
 @pytest.mark.parametrize("name", MASKS)
@@ -79,22 +49,23 @@ def test_encoder_equals_pytorch(name, norm_first, training, activation):
     theirs = torch_encoder(ours)
     x = random(B, N, E)
     our_mask, their_mask = masks(name)
-    result, x_grad, _ = gradients(ours, x, our_mask)
-    expected, expected_x_grad, _ = gradients(theirs, x, **their_mask)
+    result, x_grad, grads = gradients(ours, x, our_mask)
+    expected, expected_x_grad, their_grads = gradients(theirs, x, **their_mask)
     torch.testing.assert_close(result, expected, rtol=1e-5, atol=2e-5)
     torch.testing.assert_close(x_grad, expected_x_grad, rtol=1e-4, atol=1e-4)
-    with torch.no_grad():
+    for layer in ("layers.0.", "layers.1.", "layers.2."):
+        for our_name, their_name in [
+            ("mlp.fc1.weight", "linear1.weight"),
+            ("mlp.fc2.weight", "linear2.weight"),
+            ("norm1.weight", "norm1.weight"),
+            ("norm2.bias", "norm2.bias"),
+            ("attn.out_proj.weight", "self_attn.out_proj.weight"),
+        ]:
+            torch.testing.assert_close(
+                grads[layer + our_name], their_grads[layer + their_name], rtol=1e-3, atol=5e-4
+            )
+    with torch.no_grad():  # PyTorch's own fast path, in eval
         torch.testing.assert_close(ours(x, our_mask), theirs(x, **their_mask), rtol=1e-5, atol=2e-5)
-
-
-@orders
-def test_encoder_equals_its_blocks_one_by_one(norm_first):
-    encoder = randomize(Encoder(2, E, H, M, norm_first=norm_first))
-    x = random(B, N, E)
-    first, second = encoder.layers
-    torch.testing.assert_close(encoder(x), encoder.norm(second(first(x))), rtol=0, atol=0)
-    assert isinstance(encoder.norm, nn.LayerNorm if norm_first else nn.Identity)
-    assert first.attn.q_proj.weight.data_ptr() != second.attn.q_proj.weight.data_ptr()
 
 
 def test_defaults_are_those_of_the_design():
@@ -120,12 +91,9 @@ def test_arguments_reach_every_part(norm_first):
 
 
 def test_registered_in_the_order_they_run():
-    def names(module):
-        return [name for name, _ in module.named_children()]
-
-    assert names(EncoderBlock(E, H, M)) == ["norm1", "attn", "norm2", "mlp", "dropout"]
-    assert names(FeedForward(E, M)) == ["fc1", "act", "dropout", "fc2"]
-    assert names(Encoder(1, E, H, M)) == ["layers", "norm"]
+    assert child_names(EncoderBlock(E, H, M)) == ["norm1", "attn", "norm2", "mlp", "dropout"]
+    assert child_names(FeedForward(E, M)) == ["fc1", "act", "dropout", "fc2"]
+    assert child_names(Encoder(1, E, H, M)) == ["layers", "norm"]
 
 
 @activations
@@ -140,35 +108,7 @@ def test_feed_forward_is_two_linears_and_two_convolutions_of_width_1(activation)
     torch.testing.assert_close(layer(x), by_conv, **CLOSE)
 
 
-def test_the_running_example_has_the_stated_parameters():
-    assert sum(p.numel() for p in FeedForward(768, 3072).parameters()) == 4_722_432
-    block = EncoderBlock(768, 8, 3072)
-    assert sum(p.numel() for p in block.parameters()) == 2_362_368 + 4_722_432 + 2 * 1536
-
-
-@orders
-def test_a_block_whose_parts_add_nothing_lets_the_stream_pass(norm_first):
-    block = EncoderBlock(E, H, M, norm_first=norm_first)
-    for part in (block.attn.out_proj, block.mlp.fc2):
-        nn.init.zeros_(part.weight), nn.init.zeros_(part.bias)
-    x = random(B, N, E) * 3
-    expected = x if norm_first else F.layer_norm(F.layer_norm(x, (E,)), (E,))
-    torch.testing.assert_close(block(x), expected, **CLOSE)
-
-
 # --- dropout
-
-
-@orders
-def test_dropout_is_off_in_eval_on_both_paths(norm_first):
-    wet = Encoder(2, E, H, M, dropout=0.5, norm_first=norm_first)
-    dry = Encoder(2, E, H, M, norm_first=norm_first)
-    dry.load_state_dict(wet.state_dict())
-    wet.eval()
-    x = random(B, N, E)
-    torch.testing.assert_close(wet(x), dry(x), **CLOSE)
-    with record_attention(wet):
-        torch.testing.assert_close(wet(x), dry(x), **CLOSE)
 
 
 def test_dropout_works_at_all_three_places():

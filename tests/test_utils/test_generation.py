@@ -7,7 +7,7 @@ from itertools import product
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
@@ -167,7 +167,7 @@ def test_bad_input(call, said):
 # --- next_probabilities
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.floats(0.1, 3), st.integers(1, V + 2), st.floats(0.05, 1), st.integers(0, 1000))
 def test_cuts_as_the_library_does(temperature, top_k, top_p, seed):
     from transformers.generation.logits_process import (
@@ -295,17 +295,6 @@ def test_without_padding_the_id_of_padding_changes_nothing(make):
     model, ids = make(), some_ids() % 5 + 1
     expected = generate(model, ids, 5, seed=3)
     assert torch.equal(generate(model, ids, 5, seed=3, padding_id=0), expected)
-
-
-@settings(max_examples=20, deadline=None)
-@given(st.lists(st.integers(1, 6), min_size=1, max_size=4), st.integers(1, 5))
-def test_texts_of_any_lengths(lengths, steps):
-    model = small()
-    texts = [random(n, seed=n).mul(50).long().abs().remainder(12).add(1).tolist() for n in lengths]
-    written = generate(model, pad(texts, 0, left=True), steps, temperature=0, padding_id=0)
-    for text, row in zip(texts, written, strict=True):
-        alone = generate(model, torch.tensor([text]), steps, temperature=0)
-        assert torch.equal(row[-steps - len(text) :], alone[0])
 
 
 def test_padding_that_is_no_padding_on_the_left_is_refused():
@@ -446,19 +435,19 @@ def exact(model, ids, steps):
 
 @pytest.mark.parametrize("ahead", [1, 2, 5])
 def test_drafted_texts_are_as_probable_as_the_model_says(ahead):
-    """4,000 texts of three tokens, counted, against the probability of each of the 64."""
-    model, draft = Table(random(4, 4)), Table(random(4, 4, seed=5))
+    """1,600 texts of three tokens, counted, against the probability of each of the 27."""
+    model, draft = Table(random(3, 3)), Table(random(3, 3, seed=5))
     start = torch.tensor([[2, 1]])
     expected = exact(model, start, 3)
     assert (expected - exact(draft, start, 3)).abs().sum() > 0.3, "the draft alone is far off"
     drawn = [
         speculative_generate(model, draft, start.expand(8, 2), 3, ahead=ahead, seed=seed)[:, 2:]
-        for seed in range(500)
+        for seed in range(200)
     ]
-    numbers = torch.cat(drawn) @ torch.tensor([16, 4, 1])
-    shares = torch.bincount(numbers, minlength=64) / len(numbers)
+    numbers = torch.cat(drawn) @ torch.tensor([9, 3, 1])
+    shares = torch.bincount(numbers, minlength=27) / len(numbers)
     far = (shares - expected).abs().sum()
-    assert far < 0.1, "4,000 draws from the truth are 0.08 away, on average"
+    assert far < 0.1, "1,600 draws from the truth are 0.08 away, on average"
 
 
 def test_a_draft_that_agrees_saves_calls_and_one_that_does_not_costs_none():
@@ -592,7 +581,7 @@ def test_what_a_cache_refuses(call, said):
 
 # --- beam search
 
-tried = settings(max_examples=40, deadline=None, derandomize=True, database=None)
+tried = settings(max_examples=25, deadline=None, derandomize=True, database=None)
 START, END = 0, 1
 
 
@@ -639,19 +628,8 @@ def test_a_wide_beam_is_exhaustive_search(vocabulary, max_length, seed, length_p
     assert_same(found, every_sentence(model, vocabulary, max_length, length_penalty))
 
 
-@tried
-@given(st.integers(2, 7), st.integers(1, 9), st.integers(0, 999), st.sampled_from([0, 1]))
-def test_width_one_is_greedy(vocabulary, max_length, seed, length_penalty):
-    model = random_model(vocabulary, seed)
-    ids = [START]
-    while len(ids) <= max_length and ids[-1] != END:
-        ids.append(model(torch.tensor([ids]))[0].argmax().item())
-    expected = log_probability(model, ids) / (len(ids) - 1) ** length_penalty
-    assert_same(beam_search(model, START, END, 1, max_length, length_penalty), [(ids, expected)])
-
-
 def to_the_end(next_scores, vocabulary, width, max_length, length_penalty):
-    """Search with a beam of tuples that never stops early."""
+    """Search with a beam of tuples that never stops early; without an end return what was cut."""
     beam, ended = [((START,), 0.0)], []
     for length in range(1, max_length + 1):
         longer = []
@@ -661,34 +639,17 @@ def to_the_end(next_scores, vocabulary, width, max_length, length_penalty):
         best = sorted(longer, key=lambda pair: -pair[1])[:width]
         ended += [(list(i), s / length**length_penalty) for i, s in best if i[-1] == END]
         beam = [pair for pair in best if pair[0][-1] != END]
-    return sorted(ended, key=lambda pair: -pair[1])[:width]
+    cut_off = [(list(ids), score / max_length**length_penalty) for ids, score in beam]
+    return sorted(ended, key=lambda pair: -pair[1])[:width] or cut_off
 
 
 @tried
-@given(st.integers(1, 3), st.integers(2, 8), st.integers(0, 999), st.sampled_from([0, 1, 3]))
+@given(st.integers(1, 3), st.integers(1, 7), st.integers(0, 999), st.sampled_from([0, 1, 3]))
+@example(3, 6, 11, 1)  # a beginning that is behind wins by its length
 def test_stopping_early_loses_nothing(width, longest, seed, penalty):
     model = random_model(4, seed)
     found = beam_search(model, START, END, width, longest, penalty)
-    everything = to_the_end(model, 4, width, longest, penalty)
-    assert_same(found if found[0][0][-1] == END else [], everything)
-
-
-@tried
-@given(st.integers(2, 5), st.integers(1, 6), st.integers(0, 999), st.sampled_from([0, 0.5, 2]))
-def test_what_it_returns_is_in_order_different_and_rightly_scored(width, longest, seed, penalty):
-    model = random_model(5, seed)
-    found = beam_search(model, START, END, width, longest, penalty)
-    scores = [score for _, score in found]
-    assert 1 <= len(found) <= width and scores == sorted(scores, reverse=True)
-    assert len({tuple(ids) for ids, _ in found}) == len(found)
-    ended = {ids[-1] == END for ids, _ in found}
-    assert len(ended) == 1, "cut-off sequences only if none ended"
-    for ids, score in found:
-        assert ids[0] == START and END not in ids[:-1] and len(ids) <= longest + 1
-        assert ended == {True} or len(ids) == longest + 1
-        assert score == pytest.approx(
-            log_probability(model, ids) / (len(ids) - 1) ** penalty, abs=1e-4
-        )
+    assert_same(found, to_the_end(model, 4, width, longest, penalty))
 
 
 def table_model(table, vocabulary):
@@ -719,33 +680,7 @@ def test_a_second_beam_finds_what_greedy_misses():
     assert_same(beam_search(model, START, END, 1, 5), [([0, 2, 2, 1], math.log(0.24))])
     best, second = beam_search(model, START, END, 2, 5)
     assert_same([best, second], [([0, 3, 4, 1], math.log(0.36)), ([0, 2, 2, 1], math.log(0.24))])
-
-
-def test_a_sequence_that_ended_is_kept_though_others_were_ahead():
-    """Stopping at once (0.3) is third best in step 1, and best of all in the end."""
-    table = {
-        (): {2: 0.36, 3: 0.34, END: 0.3},
-        **{(first,): {token: 0.25 for token in (2, 3, 4, 5)} for first in (2, 3)},
-        **{(first, token): {END: 1.0} for first in (2, 3) for token in (2, 3, 4, 5)},
-    }
-    found = beam_search(table_model(table, 6), START, END, 3, 4)
-    assert found[0][0] == [START, END] and found[0][1] == pytest.approx(math.log(0.3), abs=1e-5)
-    assert len(found) == 3, "the search went on for the other places"
-
-
-def test_the_length_penalty_prefers_longer_sequences():
-    table = {
-        (): {END: 0.5, 2: 0.5},
-        (2,): {2: 0.8, END: 0.2},
-        (2, 2): {END: 1.0},
-    }
-    model = table_model(table, 3)
-
-    def best(**options):
-        return beam_search(model, START, END, 3, 4, **options)[0]
-
-    assert_same([best()], [([0, 1], math.log(0.5))])
-    assert_same([best(length_penalty=1.0)], [([0, 2, 2, 1], math.log(0.4) / 3)])
+    assert len(beam_search(model, START, END, 9, 5)) == 5, "no sentence that cannot be"
 
 
 def test_all_beginnings_are_one_batch():
@@ -772,13 +707,6 @@ def test_it_stops_when_no_beginning_can_still_win():
     assert len(calls) == 1
     beam_search(next_scores, START, END, 2, 50)
     assert len(calls) == 3, "two steps more"
-
-
-def test_without_an_end_the_beginnings_are_cut_off():
-    inner = {2: 0.7, 3: 0.3}
-    table = {(): inner, (2,): inner, (3,): {2: 0.9, 3: 0.1}}
-    found = beam_search(table_model(table, 4), START, END, 2, 2)
-    assert_same(found, [([0, 2, 2], math.log(0.49)), ([0, 3, 2], math.log(0.27))])
 
 
 def test_no_gradient_is_kept():

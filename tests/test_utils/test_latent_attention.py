@@ -13,7 +13,6 @@ from utils.attention import record_attention
 from utils.cache import KeyValueCache
 from utils.latent_attention import LatentAttention
 from utils.masking import causal_mask
-from utils.modern_decoder import ModernDecoder
 
 # batch, tokens, width, heads, plain and rotary numbers, values, latent, latent of queries
 B, N, E, H, D, R, DV, L, Q = 2, 7, 12, 3, 6, 4, 5, 8, 10
@@ -126,18 +125,6 @@ def test_attention_can_be_recorded(absorbed):
         torch.testing.assert_close(ours(x, mask), expected, **CLOSE)
     assert maps[0].shape == (B, H, N, N)
     torch.testing.assert_close(maps[0].sum(dim=-1), torch.ones(B, H, N))
-
-
-@torch.no_grad()
-def test_in_a_decoder():
-    sizes = {"vocab_size": 9, "embed_dim": E, "num_heads": H, "num_kv_heads": H, "mlp_dim": 5}
-    model = ModernDecoder(**sizes, num_layers=2)
-    for block in model.layers:
-        block.attn = attention()
-    randomize(model).eval()
-    ids, cache = torch.arange(8)[None], KeyValueCache()
-    parts = [model(part, cache=cache) for part in ids.split([5, 1, 2], dim=1)]
-    torch.testing.assert_close(torch.cat(parts, dim=1), model(ids), **CLOSE)
 
 
 BAD = [

@@ -1,20 +1,15 @@
-"""The modern decoder: equal to Llama, Qwen2 and Qwen3, and rotary depends on distance only."""
+"""The modern decoder: equal to Llama, Qwen2 and Qwen3 of transformers, and so is each part."""
 
 import pytest
 import torch
 import torch.nn.functional as F
 import transformers
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch import nn
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding, apply_rotary_pos_emb
 
 from checks.chapter_13 import long_speeds
-from helpers import CLOSE, error_of, random, randomize
-from utils.attention import MultiHeadAttention
+from helpers import CLOSE, child_names, error_of, random, randomize
 from utils.cache import KeyValueCache
-from utils.generation import generate
-from utils.masking import causal_mask, padding_mask
 from utils.modern_decoder import (
     GatedFeedForward,
     GroupedQueryAttention,
@@ -24,8 +19,6 @@ from utils.modern_decoder import (
     RopeScaling,
     apply_rotary,
 )
-
-tried = settings(max_examples=40, deadline=None, derandomize=True, database=None)
 
 # batch, tokens, width, heads of queries and of keys, width of a head, inner width, vocabulary
 B, N, E, H, G, D, M, V = 2, 7, 24, 6, 3, 8, 9, 13
@@ -154,30 +147,6 @@ def test_a_cache_changes_nothing_and_equals_theirs(kind, steps):
         torch.testing.assert_close(v, kept.values, **CLOSE)
 
 
-@kinds
-def test_padding_on_the_left_with_a_cache(kind):
-    """A short text padded on the left, written on with a cache, equals the text alone."""
-    ours = decoder(kind)
-    ids, real = ids_of(1, N), torch.arange(N)[None, None, None] >= 2
-    cache = KeyValueCache()
-    with torch.no_grad():
-        ours(ids[:, :5], real[..., :5], cache)
-        late = ours(ids[:, 5:], real, cache)
-        torch.testing.assert_close(late, ours(ids[:, 2:])[:, 3:], **CLOSE)
-
-
-@kinds
-def test_generation_with_and_without_a_cache_and_theirs(kind):
-    ours = decoder(kind)
-    ids = ids_of(B, 4)
-    kept = generate(ours, ids, 9, temperature=0)
-    assert torch.equal(kept, generate(ours, ids, 9, temperature=0, cache=False))
-    theirs = theirs_of(ours, kind).generate(
-        ids, attention_mask=torch.ones_like(ids), max_new_tokens=9, do_sample=False, pad_token_id=0
-    )
-    assert torch.equal(kept[:, : theirs.shape[1]], theirs)  # theirs stops where both ended
-
-
 # --- its parts
 
 
@@ -209,33 +178,20 @@ def test_gated_feed_forward_by_hand():
 
 
 def test_rotate_is_one_2_by_2_rotation_for_each_pair():
-    x, positions = random(B, H, N, D), torch.tensor([[0, 1, 2, 3, 4, 5, 6], [9, 4, 1, 0, 7, 7, 2]])
+    """In double precision, as exact as that."""
+    x = random(B, H, N, D, dtype=torch.float64)
+    positions = torch.tensor([[0, 1, 2, 3, 4, 5, 6], [9, 4, 1, 0, 7, 7, 2]])
     for given_positions in (positions, positions[1]):
         turned = apply_rotary(x, given_positions, rope_theta=50.0)
         for b, h, n in [(0, 0, 0), (0, 5, 6), (1, 2, 0), (1, 0, 5)]:
             place = float(given_positions.expand(B, N)[b, n])
             for pair in range(D // 2):
-                angle = torch.tensor(place * 50.0 ** (-2 * pair / D))
+                angle = torch.tensor(place * 50.0 ** (-2 * pair / D), dtype=torch.float64)
                 matrix = torch.stack([angle.cos(), -angle.sin(), angle.sin(), angle.cos()])
                 pair_of = [pair, pair + D // 2]
                 torch.testing.assert_close(
-                    turned[b, h, n, pair_of], matrix.view(2, 2) @ x[b, h, n, pair_of], **CLOSE
+                    turned[b, h, n, pair_of], matrix.view(2, 2) @ x[b, h, n, pair_of]
                 )
-
-
-@tried
-@given(st.integers(1, 4), st.integers(0, 300), st.integers(0, 300), st.integers(0, 300))
-def test_rotary_depends_on_distance_only(half, place, distance, shift):
-    q, k = (random(1, 1, 1, 2 * half, seed=seed, dtype=torch.float64) for seed in (1, 2))
-
-    def score(at, other):
-        turned = (apply_rotary(x, torch.tensor([t])) for x, t in ((q, at), (k, other)))
-        return (next(turned) * next(turned)).sum()
-
-    first = score(place, place + distance)
-    torch.testing.assert_close(score(place + shift, place + distance + shift), first)
-    lengths = apply_rotary(q, torch.tensor([place])).norm(), q.norm()
-    torch.testing.assert_close(*lengths)
 
 
 def test_rotary_at_position_0_does_nothing_and_half_precision_knows_far_positions():
@@ -247,64 +203,7 @@ def test_rotary_at_position_0_does_nothing_and_half_precision_knows_far_position
     torch.testing.assert_close(coarse.float(), apply_rotary(x, far), rtol=0.05, atol=0.05)
 
 
-@tried
-@given(st.integers(1, 3), st.integers(1, 3), st.integers(1, 5), st.booleans(), st.integers(0, 99))
-def test_grouped_queries_equal_repeated_heads(g, per_group, n, qk_norm, seed):
-    """The same layer with each head of keys and values written down once for every query head."""
-    grouped = randomize(GroupedQueryAttention(E, g * per_group, g, D, qk_norm=qk_norm), seed)
-    repeated = GroupedQueryAttention(E, g * per_group, g * per_group, D, qk_norm=qk_norm)
-    weights = grouped.state_dict()
-    for name in ("k_proj.weight", "v_proj.weight"):
-        heads = weights[name].unflatten(0, (g, D)).repeat_interleave(per_group, dim=0)
-        weights[name] = heads.flatten(0, 1)
-    repeated.load_state_dict(weights)
-    x, mask = random(B, n, E, seed=seed), causal_mask(n)
-    torch.testing.assert_close(grouped(x, mask), repeated(x, mask), rtol=1e-4, atol=1e-4)
-
-
-def test_without_rotation_all_heads_their_own_equal_multi_head_attention():
-    ours = randomize(GroupedQueryAttention(E, 4, 4, bias=True))
-    theirs = MultiHeadAttention(E, 4)
-    state = {**ours.state_dict(), "out_proj.bias": torch.zeros(E)}
-    theirs.load_state_dict(state)
-    x, standing = random(B, N, E), torch.zeros(N, dtype=torch.long)
-    result = ours(x, causal_mask(N), positions=standing)
-    torch.testing.assert_close(result, theirs(x, attn_mask=causal_mask(N)), **CLOSE)
-
-
-def test_norms_of_queries_and_keys_bound_the_scores():
-    layer = GroupedQueryAttention(E, H, G, D, qk_norm=True)
-    x = random(B, N, E)
-    with torch.no_grad():
-        before = layer(x)
-        layer.q_proj.weight *= 1000
-        layer.k_proj.weight *= 1000
-        torch.testing.assert_close(layer(x), before, rtol=1e-3, atol=1e-3)
-    assert layer.q_norm.weight.shape == layer.k_norm.weight.shape == (D,)
-
-
-def test_the_speeds_of_exercise_6_are_those_of_transformers():
-    speeds = 10_000.0 ** (-torch.arange(0, 64, 2) / 64)
-    config = transformers.LlamaConfig(
-        head_dim=64,
-        max_position_embeddings=512,
-        rope_parameters={
-            "rope_type": "llama3",
-            "rope_theta": 10_000.0,
-            "factor": 8.0,
-            "low_freq_factor": 1.0,
-            "high_freq_factor": 4.0,
-            "original_max_position_embeddings": 512,
-        },
-    )
-    theirs = LlamaRotaryEmbedding(config).inv_freq
-    ours = long_speeds(speeds, 8.0, 1.0, 4.0, 512)
-    torch.testing.assert_close(ours, theirs, **CLOSE)
-    assert 0 < int((ours == speeds).sum()) < 32 and (ours[-1] == speeds[-1] / 8).all()
-
-
-@pytest.mark.parametrize("n", [1_024, 40_960])
-@pytest.mark.parametrize("base", [10_000.0, 500_000.0])
+@pytest.mark.parametrize("n, base", [(1_024, 10_000.0), (40_960, 500_000.0)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_rotary_is_that_of_transformers_to_the_bit(n, base, dtype):
     rope = {"rope_type": "default", "rope_theta": base}
@@ -315,7 +214,7 @@ def test_rotary_is_that_of_transformers_to_the_bit(n, base, dtype):
         assert torch.equal(apply_rotary(mine, torch.arange(n), base), other)
 
 
-def test_scaled_rotary_is_that_of_transformers():
+def test_scaled_rotary_and_the_speeds_of_exercise_6_are_those_of_transformers():
     rope = {"rope_type": "llama3", "rope_theta": 10_000.0, "original_max_position_embeddings": 512}
     rope |= {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
     theirs = LlamaRotaryEmbedding(transformers.LlamaConfig(head_dim=64, rope_parameters=rope))
@@ -324,55 +223,23 @@ def test_scaled_rotary_is_that_of_transformers():
     scaled = apply_rotary(q, torch.arange(300), rope_scaling=RopeScaling(8.0, 1.0, 4.0, 512))
     torch.testing.assert_close(scaled, expected, rtol=1e-4, atol=1e-4)
     assert (apply_rotary(q, torch.arange(300)) - expected).abs().max() > 0.1
+    speeds = 10_000.0 ** (-torch.arange(0, 64, 2) / 64)
+    ours = long_speeds(speeds, 8.0, 1.0, 4.0, 512)
+    torch.testing.assert_close(ours, theirs.inv_freq, **CLOSE)
+    assert 0 < int((ours == speeds).sum()) < 32 and (ours[-1] == speeds[-1] / 8).all()
 
 
 # --- properties of the whole
 
 
-@kinds
-def test_the_future_does_not_leak(kind):
-    ours = decoder(kind)
-    x = random(1, N, E).requires_grad_()
-    ours.embedding.forward = lambda ids: x
-    (grad,) = torch.autograd.grad(ours(ids_of(1))[:, :4].square().sum(), x)
-    assert (grad[:, 4:] == 0).all() and (grad[:, :4] != 0).all()
-
-
-@kinds
-def test_the_content_of_the_padding_does_not_matter(kind):
-    ours, ids = decoder(kind), ids_of()
-    mask = padding_mask(torch.tensor([4, N]), N)
-    other = ids.clone()
-    other[0, 4:] = (ids[0, 4:] + 1) % V
-    torch.testing.assert_close(ours(ids, mask)[0, :4], ours(other, mask)[0, :4], **CLOSE)
-    torch.testing.assert_close(ours(ids, mask)[:1, :4], ours(ids[:1, :4]), **CLOSE)
-
-
-def test_all_positions_moved_alike_change_nothing():
-    block = randomize(ModernBlock(E, H, G, M, D))
-    x, mask = random(B, N, E), causal_mask(N)
-    expected = block(x, mask)
-    torch.testing.assert_close(block(x, mask, torch.arange(N) + 90), expected, **CLOSE)
-    each = torch.arange(N) + torch.tensor([[5], [31]])
-    torch.testing.assert_close(block(x, mask, each), expected, **CLOSE)
-
-
 def test_registered_in_the_order_they_run_and_what_is_untied():
-    def names(module):
-        return [name for name, _ in module.named_children()]
-
     model = decoder()
-    assert names(model) == ["embedding", "layers", "norm", "head"]
-    assert names(model.layers[0]) == ["norm1", "attn", "norm2", "mlp"]
-    assert names(model.layers[0].attn) == [
-        "q_proj",
-        "k_proj",
-        "v_proj",
-        "q_norm",
-        "k_norm",
-        "out_proj",
-    ]
-    assert names(model.layers[0].mlp) == ["gate_proj", "act", "up_proj", "down_proj"]
+    assert child_names(model) == ["embedding", "layers", "norm", "head"]
+    block = model.layers[0]
+    assert child_names(block) == ["norm1", "attn", "norm2", "mlp"]
+    attention = ["q_proj", "k_proj", "v_proj", "q_norm", "k_norm", "out_proj"]
+    assert child_names(block.attn) == attention
+    assert child_names(block.mlp) == ["gate_proj", "act", "up_proj", "down_proj"]
     assert not [name for name, _ in model.named_parameters() if name.endswith("bias")]
     assert model.head.weight is not model.embedding.tokens.weight
     tied, untied = (

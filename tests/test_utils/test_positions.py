@@ -44,36 +44,6 @@ def test_far_positions_are_exact():
     )
 
 
-@tried
-@given(st.integers(1, 12), st.integers(0, 40), st.integers(0, 40), st.integers(0, 20))
-def test_a_dot_product_depends_on_the_distance_only(half, p, q, shift):
-    codes = sinusoidal_positions(64, 2 * half)
-    here, there = codes[p] @ codes[q], codes[p + shift] @ codes[q + shift]
-    torch.testing.assert_close(here, there, rtol=0, atol=1e-4)
-
-
-@tried
-@given(st.integers(1, 12), st.integers(0, 40), st.integers(0, 20))
-def test_a_shift_is_one_rotation_for_all_positions(half, p, shift):
-    codes = sinusoidal_positions(64, 2 * half)
-    blocks = []
-    for k in range(half):
-        angle = shift / 10_000 ** (2 * k / (2 * half))
-        sin, cos = math.sin(angle), math.cos(angle)
-        blocks.append(torch.tensor([[cos, sin], [-sin, cos]]))
-    turn = torch.block_diag(*blocks)
-    torch.testing.assert_close(turn @ turn.T, torch.eye(2 * half), **CLOSE)
-    torch.testing.assert_close(turn @ codes[p], codes[p + shift], rtol=0, atol=1e-5)
-
-
-@tried
-@given(st.integers(1, 30), st.integers(1, 30), st.integers(0, 9))
-def test_a_longer_table_begins_with_the_shorter_one(n, e, more):
-    torch.testing.assert_close(
-        sinusoidal_positions(n + more, e)[:n], sinusoidal_positions(n, e), rtol=0, atol=0
-    )
-
-
 @kinds
 @pytest.mark.parametrize("scale, factor", [(True, 6**0.5), (False, 1.0)])
 def test_equals_pytorchs_look_up_in_values_and_gradients(positions, scale, factor):
@@ -212,13 +182,6 @@ def test_a_sequence_longer_than_the_positions_gets_a_fix_that_works(positions):
 )
 def test_ids_that_are_refused(ids, start, said):
     assert said in error_of(lambda: TokenEmbedding(5, 4, 3)(ids, start))
-
-
-def test_it_compiles_without_a_break():
-    embed = TokenEmbedding(5, 4, 3)
-    ids = torch.tensor([[1, 2]])
-    compiled = torch.compile(embed, backend="eager", fullgraph=True)
-    torch.testing.assert_close(compiled(ids), embed(ids))
 
 
 @kinds

