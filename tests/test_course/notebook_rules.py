@@ -72,8 +72,14 @@ class Chapter:
         self.json = json.loads(self.text)
 
     @classmethod
+    @cache
     def read(cls, path: Path) -> Chapter:
         return cls(path, path.read_bytes().decode("utf-8"))
+
+    @classmethod
+    def of(cls, *cells: dict[str, Any], name: str = "99_made.ipynb") -> Chapter:
+        """A made-up chapter of these cells."""
+        return cls(ROOT / "notebooks" / name, json.dumps({"cells": cells}))
 
     @property
     def number(self) -> int:
