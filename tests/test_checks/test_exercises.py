@@ -187,14 +187,17 @@ def compared(path: Path) -> list[tuple[str, dict[str, Any]]]:
     if not hasattr(chapter, "same_function"):
         return []
     found: list[tuple[str, dict[str, Any]]] = []
+    seen: list[dict[str, Any]] = []
 
     def spy(answer: Any, reference: Any, inputs: Any, **options: Any) -> None:
-        found.append((id, {"reference": reference, "inputs": inputs, **options}))
+        seen.append({"reference": reference, "inputs": inputs, **options})
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(chapter, "same_function", spy)
         for id, task in tasks(path).items():
+            seen.clear()
             task.judge(task.solution)
+            found += [(id, one) for one in seen]
     return found
 
 

@@ -50,7 +50,9 @@ BANNED = {
     r"\b(?:is|are) told (?:its|their) cause\b": "explains, identifies",
     r"\bscores over (?:classes|a vocabulary|the vocabulary|all)\b": "logits",
     r"\bmeanwhile\b": "during that time",
-    r"\b(?:un)?(?:normal|initial|special|recogn|summar|token|optim)is(?:e[ds]?|ing|ation)\b": "-ize",
+    r"\b(?:un)?(?:normal|initial|special|recogn|summar|token|optim)is(?:e[ds]?|ing|ation)\b": (
+        "-ize"
+    ),
 }
 
 
