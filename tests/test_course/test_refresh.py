@@ -120,7 +120,7 @@ def test_what_nbgrader_needs_survives_a_run(path: Path) -> None:
     assert list(metadata["nbgrader"]) == sorted(GRADING["nbgrader"])
     stored["metadata"] |= {COURSE_KEY: {"began_as": "0"}, "toc": {}}
     kept = json.loads(canonical(stored))["metadata"]
-    assert set(kept) == {"kernelspec", "language_info", COURSE_KEY}
+    assert set(kept) == {"kernelspec", "language_info", "widgets", COURSE_KEY}
 
 
 def test_a_students_notebook_is_never_run(tmp_path: Path) -> None:
