@@ -34,7 +34,7 @@ from checks.engine.message import Message
 from tools.course.cards import STUB
 from tools.course.registry import course
 from tools.course.source_notebooks import BEGIN, END
-from utils.training import fit_batches
+from utils.training import History, fit_batches
 from utils.vision_transformer import VisionTransformer
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -121,7 +121,7 @@ class Banks(dict[str, Bank]):
 
 
 def bank(chapter: str) -> Banks:
-    """Returns the answers to the exercises of a chapter, by exercise."""
+    """Return the answers to the exercises of a chapter, by exercise."""
     path = ANSWERS / f"chapter_{chapter}.py"
     if not path.is_file():
         raise ValueError(
@@ -170,22 +170,32 @@ class Task:
         return self.solution.replace(answer.old, answer.text)
 
     def judge(self, text: str, explain: bool = True) -> Verdict:
-        """Runs answer cells and asks the check. Pictures are not drawn: no check looks at them."""
+        """Run answer cells and asks the check. Pictures are not drawn: no check looks at them."""
+        postponed: list[str] = []
+        verdict = self._judged(text, explain, postponed)
+        if postponed and verdict.answer not in postponed:
+            verdict = self._judged(text, explain, None)
+        return verdict
+
+    def _judged(self, text: str, explain: bool, postponed: list[str] | None) -> Verdict:
         names = {name: _unseen if draws(value) else value for name, value in self.names.items()}
-        budget.steps = 0
-        with guarded(), remembered_answers():
-            run(text, names)
-            return examine(self.id, *(eval(a, names) for a in self.arguments), explain=explain)
+        training.postponed, budget.steps = postponed, 0
+        try:
+            with guarded(), remembered_answers():
+                run(text, names)
+                return examine(self.id, *(eval(a, names) for a in self.arguments), explain=explain)
+        finally:
+            training.postponed = None
 
 
 def draws(value: Any) -> bool:
-    """Says whether something is one of the course's functions that only draw."""
+    """Say whether something is one of the course's functions that only draw."""
     module = getattr(value, "__module__", None) or ""
     return module.startswith("utils.draw.") and value.__name__.startswith(("show_", "explore"))
 
 
 def _unseen(*_: Any, **__: Any) -> None:
-    """Takes the place of what draws."""
+    """Take the place of what draws."""
 
 
 class OverBudget(BaseException):
@@ -216,7 +226,7 @@ budget = Budget()
 
 
 class Counting(ast.NodeTransformer):
-    """Puts a step into every loop, comprehension and function."""
+    """Put a step into every loop, comprehension and function."""
 
     def visit(self, node: ast.AST) -> ast.AST:
         self.generic_visit(node)
@@ -246,32 +256,39 @@ def guarded() -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def remembering(train: Callable[..., Any]) -> Callable[..., Any]:
-    """Train each model once: answers that differ elsewhere train the same one again.
+class Training:
+    """Trains as `fit_batches` does, and each model once: many answers train the same one again.
 
-    Args:
-        train: `utils.training.fit_batches`.
+    Where `postponed` is a list, it notes the loss of a model that is not known yet, and trains
+    nothing: a check refuses a wrong loss before it looks at the model.
     """
-    known: dict[tuple, tuple[dict, Any]] = {}
 
-    def trained(model: Any, draw: Callable, loss: Callable, **options: Any) -> Any:
+    def __init__(self) -> None:
+        self.postponed: list[str] | None = None
+        self._known: dict[tuple, tuple[dict, History]] = {}
+
+    def __call__(self, model: Any, draw: Callable, loss: Callable, **options: Any) -> History:
         start = {name: value.clone() for name, value in model.state_dict().items()}
         code = loss.__code__
         what = (code.co_code, code.co_consts, code.co_names, repr(model), repr(options), id(draw))
         key = (*what, *(value.numpy().tobytes() for value in start.values()))
-        if key not in known:
-            history = train(model, draw, loss, **options)
-            known[key] = copy.deepcopy(model.state_dict()), history
-        weights, history = known[key]
+        if key not in self._known and self.postponed is not None:
+            self.postponed.append(loss.__name__)
+            return History()
+        if key not in self._known:
+            history = fit_batches(model, draw, loss, **options)
+            self._known[key] = copy.deepcopy(model.state_dict()), history
+        weights, history = self._known[key]
         model.load_state_dict(weights)
         model.eval()
         return history
 
-    return trained
+
+training = Training()
 
 
 class Fingerprint(pickle.Pickler):
-    """Writes anything down as bytes, and of a tensor what it holds: torch does that slowly."""
+    """Write anything down as bytes, and of a tensor what it holds: torch does that slowly."""
 
     @classmethod
     def of(cls, thing: Any) -> bytes:
@@ -320,7 +337,7 @@ _number = itertools.count()
 
 
 def run(text: str, names: dict[str, Any]) -> None:
-    """Runs code as a notebook's cell does: its source can be read back by `inspect`."""
+    """Run code as a notebook's cell does: its source can be read back by `inspect`."""
     file = f"<cell {next(_number)}>"
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
     names.update(_step=budget.step, _counted=budget.counted)
@@ -329,7 +346,7 @@ def run(text: str, names: dict[str, Any]) -> None:
 
 
 def code_cells(path: Path) -> Iterator[tuple[str, str]]:
-    """Gives (grade_id, source) of each code cell; the id is "" for an ordinary cell."""
+    """Give (grade_id, source) of each code cell; the id is "" for an ordinary cell."""
     for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
         if cell["cell_type"] == "code":
             meta = cell["metadata"].get("nbgrader", {})
@@ -338,7 +355,7 @@ def code_cells(path: Path) -> Iterator[tuple[str, str]]:
 
 @cache
 def tasks(path: Path) -> dict[str, Task]:
-    """Runs a master and returns its checked exercises, with the names that each one meets."""
+    """Run a master and returns its checked exercises, with the names that each one meets."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -370,11 +387,13 @@ def tasks(path: Path) -> dict[str, Task]:
                 before,
             )
             open_cells = []
+            if len(result) == len(points):
+                break  # what comes after the last check is open: no check reads it
         elif not source.startswith("progress("):
             budget.steps = 0  # of an answer, not of what the exercise gives
             run(source, names)
             if names.get("fit_batches") is fit_batches:
-                names["fit_batches"] = remembering(fit_batches)
+                names["fit_batches"] = training
             plt.close("all")
     return result
 

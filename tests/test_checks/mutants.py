@@ -60,7 +60,7 @@ class Mutant:
 
 
 def mutants(solution: str) -> Iterator[Mutant]:
-    """Gives every mutant of the parts of a solution that stand between its marks."""
+    """Give every mutant of the parts of a solution that stand between its marks."""
     lines = solution.splitlines(keepends=True)
     starts = [0]
     for line in lines:
@@ -104,7 +104,7 @@ def _name(old: str, new: str) -> str:
 
 
 def changes(node: ast.AST, place) -> Iterator[tuple[int, int, str]]:
-    """Gives (first byte, last byte, new text) for each change of one node."""
+    """Give (first byte, last byte, new text) for each change of one node."""
 
     def span(part: ast.AST) -> tuple[int, int]:
         return (
@@ -151,7 +151,7 @@ def changes(node: ast.AST, place) -> Iterator[tuple[int, int, str]]:
 
 
 def constants(value: object) -> Iterator[str]:
-    """Gives the changes of one constant."""
+    """Give the changes of one constant."""
     if isinstance(value, bool):
         yield str(not value)
     elif isinstance(value, int):
@@ -168,7 +168,7 @@ def constants(value: object) -> Iterator[str]:
 
 
 def patterns(pattern: str) -> Iterator[str]:
-    """Gives a pattern with two letters of its result exchanged, or one of an input renamed."""
+    """Give a pattern with two letters of its result exchanged, or one of an input renamed."""
     left, arrow, right = pattern.rpartition("->")
     letters = list(dict.fromkeys(re.findall(r"[A-Za-z]\w*", right)))
     for one, other in pairwise(letters):
@@ -184,7 +184,7 @@ def patterns(pattern: str) -> Iterator[str]:
 
 
 def calls(node: ast.Call, span, text) -> Iterator[tuple[int, int, str]]:
-    """Gives the changes of one call: left out, renamed, arguments exchanged, a keyword dropped."""
+    """Give the changes of one call: left out, renamed, arguments exchanged, a keyword dropped."""
     function = node.func
     if isinstance(function, ast.Attribute):
         yield *span(node), text(function.value)
@@ -248,7 +248,7 @@ def outcome(task: Task, answers: Bank) -> Outcome:
 
 
 def covers(listed: str, name: str) -> bool:
-    """Says whether an entry of the bank means a mutant: "line => ..." means all of that line."""
+    """Say whether an entry of the bank means a mutant: "line => ..." means all of that line."""
     return name.startswith(listed[:-3]) if listed.endswith("=> ...") else name == listed
 
 

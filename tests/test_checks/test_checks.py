@@ -56,7 +56,7 @@ def rows(case: Case) -> tuple[Tensor]:
 
 
 def refusal(comparison: Callable, *args, **options) -> Verdict:
-    """Returns what is wrong and why, as `check` would report it."""
+    """Return what is wrong and why, as `check` would report it."""
     with pytest.raises(Wrong) as caught:
         comparison(*args, **options)
     wrong = caught.value
@@ -285,7 +285,7 @@ def test_watching_does_not_load_the_compiler_of_torch() -> None:
 
 
 def cell(text: str) -> dict:
-    """Runs code whose source can be read back, as that of a notebook's cell."""
+    """Run code whose source can be read back, as that of a notebook's cell."""
     file = f"<cell of a test {hash(text)}>"
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
     names: dict = {"torch": torch, "nn": nn}

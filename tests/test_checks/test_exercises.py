@@ -6,8 +6,11 @@ import asyncio
 import importlib
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import cache, partial
+from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import pytest
 from exercise_bank import (
@@ -27,14 +30,20 @@ from exercise_bank import (
 )
 from made_up import code, notebook
 from mutants import outcome
-from notebook_rules import Chapter, minutes
+from notebook_rules import Chapter
 
 from checks import Verdict
+from checks.engine.calls import Crashed, name_of
+from checks.engine.cases import Case
+from checks.engine.compare import difference
+from checks.engine.explain import result, versions
 from checks.engine.languages import language
 from checks.engine.mistakes import mistakes
+from checks.engine.patches import Patched
 from checks.engine.verdict import VERDICT_MIME, exercises
+from tools.course.cards import sections
 from tools.course.execute import execute, settle_environment
-from tools.course.notebook import Cell, canonical
+from tools.course.notebook import Cell, canonical, source
 from tools.course.registry import course
 
 Found = list[tuple[Task, Answer]]
@@ -57,6 +66,7 @@ def {name}(*args, **options):
 """
 FALSE_OF_CONTAINERS = ("six-digits-only", "same-for-every-input", "changes-nothing")
 WORDS = {4: "four", 5: "five", 6: "six", 7: "seven", 8: "eight"}
+CASES = 12  # in which patches are compared
 UNNAMED = 0.05  # the share of wrong answers that are told no cause, at most; see Verdict.named
 
 
@@ -163,8 +173,90 @@ class TestMaster:
         for id, task in tasks(path).items():
             for nonsense in ("None", "...", "0", "'text'", "[]", "print", "lambda *_: 0", "object"):
                 names = "\n".join(f"{name} = {nonsense}" for name in task.arguments)
-                verdict = task.judge(f"{task.solution}\n{names}", explain=False)
+                verdict = task.judge(names, explain=False)
                 assert verdict.state != "right", f"{id} accepts {nonsense}"
+
+
+# ------------------------------------------------------------------ the mistakes of the checks
+
+
+@cache
+def compared(path: Path) -> list[tuple[str, dict[str, Any]]]:
+    """Return how each exercise of a chapter compares functions: reference, inputs and options."""
+    chapter = importlib.import_module(f"checks.chapter_{path.name[:2]}")
+    if not hasattr(chapter, "same_function"):
+        return []
+    found: list[tuple[str, dict[str, Any]]] = []
+    seen: list[dict[str, Any]] = []
+
+    def spy(answer: Any, reference: Any, inputs: Any, **options: Any) -> None:
+        seen.append({"reference": reference, "inputs": inputs, **options})
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(chapter, "same_function", spy)
+        for id, task in tasks(path).items():
+            seen.clear()
+            task.judge(task.solution)
+            found += [(id, one) for one in seen]
+    return found
+
+
+@pytest.mark.parametrize("path", MASTERS, ids=lambda path: path.stem)
+def test_a_card_says_whether_loops_are_allowed(path: Path) -> None:
+    cards = {
+        f"{path.name[:2]}.{part.number}": "\n".join(map(source, part.cells))
+        for part in sections(json.loads(path.read_text(encoding="utf-8")))
+    }
+    ruled = {id for id, one in compared(path) if one.get("loops", "free") != "free"}
+    assert [id for id in sorted(ruled) if not re.search(r"\bloops?\b", cards[id])] == []
+
+
+def gives(function: Any, args: Callable[[], tuple]) -> Any:
+    try:
+        return result(function, args())
+    except Crashed as crashed:
+        return str(crashed.said)
+
+
+def later(call: Callable, *args: Any) -> Callable[[], Any]:
+    """Call a function when its result is first needed: most patches differ in the first case."""
+    return cache(partial(call, *args))
+
+
+def differ(pairs: Iterable[tuple[Callable, Callable]]) -> bool:
+    return any(difference(one(), other()) is not None for one, other in pairs)
+
+
+@pytest.mark.parametrize("path", MASTERS, ids=lambda path: path.stem)
+def test_patches_differ_from_the_reference_and_from_each_other(path: Path) -> None:
+    found: dict[tuple[str, str, int], list[Any]] = {}  # results by exercise, cause and version
+    for exercise, one in compared(path):
+        if not one.get("mistakes"):
+            continue
+        reference, inputs, wrong = one["reference"], one["inputs"], one["mistakes"]
+        id = f"{exercise} {name_of(reference)}"
+        cases = [later(inputs, Case(seed)) for seed in range(CASES)]
+        right = [later(gives, reference, args) for args in cases]
+        for number, (cause, version) in enumerate(versions(wrong)):
+            if isinstance(version, Patched):
+                got = [later(gives, version, args) for args in cases]
+                found.setdefault((id, cause.id, number), []).extend(zip(got, right, strict=True))
+    got = {key: [pair[0] for pair in pairs] for key, pairs in found.items()}
+    same = [
+        f"{id} {cause} is right" for (id, cause, n), pairs in found.items() if not differ(pairs)
+    ]
+    same += [
+        f"{one[0]} {one[1]} and {other[1]} are one"
+        for one, other in combinations(got, 2)
+        if one[0] == other[0]
+        and one[1] != other[1]
+        and len(got[one]) == len(got[other])
+        and not differ(zip(got[one], got[other], strict=True))
+    ]
+    assert not same, "\n".join(dict.fromkeys(same))
+
+
+# ------------------------------------------------------------------------------- the exercises
 
 
 def test_an_exercise_without_answers_is_named() -> None:
@@ -175,17 +267,12 @@ def test_an_exercise_without_answers_is_named() -> None:
 
 
 @pytest.mark.parametrize("path", MASTERS, ids=lambda path: path.stem)
-def test_chapter_and_readme_tell_how_many_there_are(path: Path) -> None:
-    count = len(exercises(path.name[:2]))
-    assert count in WORDS, "four to eight exercises a chapter"
-    (time,) = minutes(Chapter.read(path).markdown[0])
+def test_a_chapter_tells_how_many_there_are(path: Path) -> None:
     listed = course()[path.name[:2]]
+    count, time = WORDS[len(exercises(listed.number))], listed.exercise_minutes
     chapter = "\n".join(Chapter.read(listed.notebook).markdown)
-    made = listed.exercises.name
-    assert time == listed.exercise_minutes
-    assert f"](exercises/{made})**: {WORDS[count]} of them, about {time} minutes" in chapter
-    readme = (path.parents[2] / "README.md").read_text(encoding="utf-8")
-    assert f"[{count}](notebooks/exercises/{made})" in readme
+    link = f"](exercises/{listed.exercises.name})**"
+    assert f"{link}: {count} of them, about {time} minutes" in chapter
 
 
 @pytest.mark.parametrize(
@@ -210,13 +297,13 @@ def test_every_chapter_has_a_master() -> None:
 
 def test_masters_use_only_what_students_have() -> None:
     for path in MASTERS:
-        for _, source in code_cells(path):
-            assert "exercise_bank" not in source and "tests" not in source, path.name
+        for _, text in code_cells(path):
+            assert "exercise_bank" not in text and "tests" not in text, path.name
 
 
 @pytest.fixture(scope="module")
 def untouched(request: pytest.FixtureRequest, tmp_path_factory) -> dict[str, list[Cell]]:
-    """Runs the exercises of all chapters one after the other in one kernel, emptied in between."""
+    """Run the exercises of all chapters one after the other in one kernel, emptied in between."""
     # Cells of nbval are items, too, and know no fixtures.
     items = request.session.items
     asked = [item for item in items if "untouched" in getattr(item, "fixturenames", ())]

@@ -116,7 +116,7 @@ def test_a_long_error_is_cut_where_a_word_ends() -> None:
 
 
 def constants(path: Path) -> Iterator[tuple[ast.AST, str]]:
-    """Gives the texts of a file that are no docstrings, no titles and no parts of f-strings."""
+    """Give the texts of a file that are no docstrings, no titles and no parts of f-strings."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     skip: set[int] = set()
     for node in ast.walk(tree):
@@ -161,7 +161,7 @@ def test_a_sentence_in_a_check_is_seen(tmp_path: Path) -> None:
 
 
 def calls(path: Path) -> Iterator[tuple[str, set[str] | None]]:
-    """Gives the id and the parameters of each `message(...)` whose id stands there."""
+    """Give the id and the parameters of each `message(...)` whose id stands there."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if not isinstance(node, ast.Call):
             continue

@@ -109,7 +109,7 @@ class Rounded(Words):
 
 
 class Cut(Words):
-    """Keeps two keys fewer than the next token may attend to."""
+    """Keep two keys fewer than the next token may attend to."""
 
     sliding_window = 9
 

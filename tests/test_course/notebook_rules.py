@@ -72,8 +72,14 @@ class Chapter:
         self.json = json.loads(self.text)
 
     @classmethod
+    @cache
     def read(cls, path: Path) -> Chapter:
         return cls(path, path.read_bytes().decode("utf-8"))
+
+    @classmethod
+    def of(cls, *cells: dict[str, Any], name: str = "99_made.ipynb") -> Chapter:
+        """A made-up chapter of these cells."""
+        return cls(ROOT / "notebooks" / name, json.dumps({"cells": cells}))
 
     @property
     def number(self) -> int:
@@ -119,7 +125,7 @@ def numbered(chapter: Chapter) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def output_texts(output: dict[str, Any]) -> Iterator[str]:
-    """Gives every text that a reader or a comparison meets in one output."""
+    """Give every text that a reader or a comparison meets in one output."""
     if output["output_type"] == "stream":
         yield "".join(output["text"])
     elif output["output_type"] == "error":
@@ -386,7 +392,7 @@ def no_globals(chapter: Chapter) -> list[str]:
 
 
 def utils_uses(tree: ast.Module, modules: dict[str, str]) -> Iterator[tuple[str, str]]:
-    """Gives (file of utils, name) for each name that a cell takes from utils.
+    """Give (file of utils, name) for each name that a cell takes from utils.
 
     Args:
         modules: names that stand for a whole file of utils; grows with the cell's own imports.
@@ -473,12 +479,12 @@ def words(token: Token) -> str:
 
 
 def headings(text: str) -> list[tuple[int, str]]:
-    """Gives (level, words) of each heading."""
+    """Give (level, words) of each heading."""
     return [(p["attrs"]["level"], words(p)) for p in parts(text) if p["type"] == "heading"]
 
 
 def targets(text: str) -> Iterator[tuple[bool, str, str]]:
-    """Gives (is a picture, its text, its target) for each link of a markdown text."""
+    """Give (is a picture, its text, its target) for each link of a markdown text."""
     for part in parts(text):
         if part["type"] in ("link", "image"):
             yield part["type"] == "image", words(part), unquote(part["attrs"]["url"])
@@ -557,7 +563,7 @@ def _closed(formula: str) -> bool:
 
 
 def rows(text: str) -> Iterator[list[list[str]]]:
-    """Gives the tables of a markdown text, each as its rows of cells; the ruler is left out."""
+    """Give the tables of a markdown text, each as its rows of cells; the ruler is left out."""
     for table in blocks(text):
         if table["type"] == "table":
             head, body = table["children"]
@@ -627,14 +633,14 @@ def is_ledger_row(line: str) -> bool:
 
 
 def steps(text: str) -> Iterator[tuple[str, list[str]]]:
-    """Gives each step of a ledger's tables with its shapes and numbers of parameters."""
+    """Give each step of a ledger's tables with its shapes and numbers of parameters."""
     for step, shape, parameters in ledger_rows(text):
         yield step_of(step), SHAPE.findall(shape) + re.findall(r"\d[\d,]*", parameters)
 
 
 @cache
 def ledger() -> dict[str, list[str]]:
-    """Returns the steps of docs/ledger.md, which `make readme` computes."""
+    """Return the steps of docs/ledger.md, which `make readme` computes."""
     return dict(steps((ROOT / "docs" / "ledger.md").read_text(encoding="utf-8")))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import os
 import re
@@ -14,7 +13,9 @@ from typing import Any
 
 import pytest
 import yaml
+from notebook_rules import Chapter
 from packaging.specifiers import SpecifierSet
+from test_project import imports
 
 from tools import in_colab
 from tools.command_list import LEVELS
@@ -93,16 +94,9 @@ def test_what_colab_lacks_is_named_and_jupyter_is_left_alone() -> None:
     assert in_colab.missing("a-package-of-nobody==1.0  # x\njupyterlab==1\n") == [
         "a-package-of-nobody"
     ]
-    imported = set()
-    for chapter in course().chapters:
-        for cell in json.loads(chapter.notebook.read_text())["cells"]:
-            if cell["cell_type"] == "code":
-                for node in ast.walk(ast.parse(source(cell))):
-                    if isinstance(node, ast.Import | ast.ImportFrom):
-                        names = [node.module] if isinstance(node, ast.ImportFrom) else []
-                        names = names or [alias.name for alias in node.names]
-                        imported |= {name.partition(".")[0] for name in names}
-    assert not imported & in_colab.NOT_FOR_CHAPTERS
+    trees = [tree for path in course().notebooks() for tree in Chapter.read(path).trees]
+    imported = {name.partition(".")[0] for tree in trees for name in imports(tree)}
+    assert "torch" in imported and not imported & in_colab.NOT_FOR_CHAPTERS
 
 
 def test_a_session_of_colab_finds_the_course_at_once(tmp_path: Path) -> None:

@@ -205,8 +205,6 @@ PAIRS = [
     ),
     Pair(14, "seeing", "relevance", lambda: (weighed(0), weighed(3))),
     Pair(14, "seeing", "class_token_attention", lambda: (normal(2, 5, 5).softmax(dim=-1),)),
-]
-PAIRS += [
     Pair(
         15,
         "language_model",
@@ -217,8 +215,6 @@ PAIRS += [
             **{"num_types": 3, "norm_eps": 1e-12},
         },
     ),
-]
-PAIRS += [
     Pair(17, "boxes", "box_cxcywh_to_xyxy", lambda: (normal(2, 3, 4),)),
     Pair(17, "boxes", "box_iou", two_boxes),
     Pair(17, "boxes", "generalized_box_iou", two_boxes),
@@ -253,8 +249,6 @@ PAIRS += [
     ),
     Pair(17, "detection", "detections", said),
     Pair(18, "generation", "guided_logits", lambda: (normal(3, 9), normal(9, 3).T, 2.5)),
-]
-PAIRS += [
     Pair(
         19,
         "experts",
@@ -290,8 +284,6 @@ PAIRS += [
             *normal(2, 2, 3, 6).sigmoid(),
         ),
     ),
-]
-PAIRS += [
     Pair(
         20,
         "preferences",
@@ -309,7 +301,7 @@ FILES = [name for group in course().utils for name in group if name not in ("tra
 
 @cache
 def definitions(path: Path) -> dict[str, Any]:
-    """Runs the imports and the definitions of a chapter, nothing else, and returns its names."""
+    """Run the imports and the definitions of a chapter, nothing else, and returns its names."""
     nodes = [node for tree in Chapter.read(path).trees for node in tree.body]
     imports = [n for n in nodes if isinstance(n, ast.Import | ast.ImportFrom)]
     built = [n for n in nodes if isinstance(n, ast.FunctionDef | ast.ClassDef)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import json
 import re
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -108,16 +107,12 @@ def code(text: str, *outputs: dict[str, Any]) -> dict[str, Any]:
     return {"cell_type": "code", "source": [text], "outputs": list(outputs)}
 
 
-def chapter(*cells: dict[str, Any]) -> Chapter:
-    return Chapter(CHAPTERS[0], json.dumps({"cells": list(cells)}))
-
-
 PREDICT = {"cell_type": "markdown", "source": ["**Predict** the shape."]}
 WHOLE = "guess = ...  # how many rows?\nx = y\ncheck_guess(guess, x)"
 
 
 def test_a_right_chapter_passes() -> None:
-    right = chapter(PREDICT, code(WHOLE, FOLDED), code("check_guess((2, 3), x)", OPEN))
+    right = Chapter.of(PREDICT, code(WHOLE, FOLDED), code("check_guess((2, 3), x)", OPEN))
     assert [rule(right) for rule in RULES] == [[], [], [], []]
 
 
@@ -139,4 +134,4 @@ def test_a_right_chapter_passes() -> None:
 def test_each_rule_can_fail(
     rule: Callable[[Chapter], list[str]], cells: list[dict[str, Any]]
 ) -> None:
-    assert rule(chapter(*cells))
+    assert rule(Chapter.of(*cells))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ast
-import json
 
 import pytest
+from made_up import code
 from notebook_rules import Chapter, numbered
 
 from tools.course.registry import course
@@ -39,11 +39,10 @@ def test_cuts_cannot_be_mistaken(path) -> None:
 
 
 def test_equal_sizes_are_seen() -> None:
-    def chapter(text: str) -> Chapter:
-        cell = {"cell_type": "code", "source": [text], "outputs": []}
-        return Chapter(CHAPTERS[0], json.dumps({"cells": [cell]}))
-
-    assert mistakable(chapter("rearrange(x, pattern, gh=2, gw=3, ph=2, pw=3)"))
-    assert mistakable(chapter("rearrange(x, pattern, gw=3, pw=3)"))
-    assert not mistakable(chapter("rearrange(x, pattern, gh=2, gw=4, ph=3, pw=2)"))
-    assert not mistakable(chapter("rearrange(x, pattern, ph=16, pw=16)"))
+    calls = {
+        "rearrange(x, pattern, gh=2, gw=3, ph=2, pw=3)": True,
+        "rearrange(x, pattern, gw=3, pw=3)": True,
+        "rearrange(x, pattern, gh=2, gw=4, ph=3, pw=2)": False,
+        "rearrange(x, pattern, ph=16, pw=16)": False,
+    }
+    assert {call: bool(mistakable(Chapter.of(code(call)))) for call in calls} == calls

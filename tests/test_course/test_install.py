@@ -49,7 +49,7 @@ class Pretended:
         return 0
 
     def __call__(self, level: str) -> list[str]:
-        """Returns what was installed, or the message of the end."""
+        """Return what was installed, or the message of the end."""
         self.called = []
         packages = self.root / "packages"
         packages.mkdir(exist_ok=True)
@@ -206,7 +206,7 @@ LONGEST_PATH = 259  # of Windows: 260 with the zero at the end
 
 
 def windows_paths(packages: importlib.metadata.Distribution) -> Iterator[str]:
-    """Gives the paths that a package has on Windows, below the folder of the course."""
+    """Give the paths that a package has on Windows, below the folder of the course."""
     for name in map(str, packages.files or ()):
         name = name.replace("\\", "/")
         ups = name.count("../")  # to the environment, from Lib/site-packages
@@ -247,7 +247,7 @@ COURSE = str(ROOT / "utils" / "__init__.py")
 
 
 def made(folder: Path, *, always: bool, root: Path = ROOT) -> Path:
-    """Makes an environment in which a stranger's `utils` is installed, and then the course."""
+    """Make an environment in which a stranger's `utils` is installed, and then the course."""
     venv.create(folder, with_pip=False)
     packages = next(folder.rglob("site-packages"))
     (packages / "utils").mkdir()
@@ -267,7 +267,7 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def origin(python: Path, folder: Path, *words: str, **variables: str) -> Path:
-    """Finds out which `utils` a process in a folder imports."""
+    """Find out which `utils` a process in a folder imports."""
     alone = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONHOME")}
     done = subprocess.run(
         [python, *(words or ("-c", FIND))],

@@ -126,12 +126,24 @@ DOCTORED: dict[Callable[[Cell], None], bool] = {
 }
 
 
-def copy_settings(folder: Path) -> None:
-    """Puts what `make test` reads before it collects into another folder."""
-    tests = ("tests/how_long.py", "tests/kernel_fork_server.py")
-    for name in ("conftest.py", "pyproject.toml", *tests):
+PYTEST = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider"]
+
+
+def copy_settings(folder: Path, fork: bool = True) -> None:
+    """Put what `make test` reads before it collects into another folder."""
+    server = "tests/kernel_fork_server.py"
+    for name in ("conftest.py", "pyproject.toml", "tests/how_long.py", server):
         (folder / name).parent.mkdir(exist_ok=True)
         shutil.copy(ROOT / name, folder / name)
+    if not fork:  # as on a system that cannot: one kernel starts quicker so
+        (folder / server).write_text("CAN_FORK, KernelForkServer = False, None\n")
+
+
+def pytest_says(folder: Path, *words: str) -> str:
+    """Run pytest in a folder and returns what it says."""
+    command = [*PYTEST, *words]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=600)
+    return done.stdout
 
 
 def test_nbval_sees_pictures_order_and_cells_never_run(tmp_path: Path) -> None:
@@ -142,13 +154,12 @@ def test_nbval_sees_pictures_order_and_cells_never_run(tmp_path: Path) -> None:
     for cell, doctor in zip(stored["cells"][1:], DOCTORED, strict=True):
         doctor(cell)
     path.write_text(json.dumps(stored))
-    copy_settings(tmp_path)
-    command = [sys.executable, "-m", "pytest", "--nbval", path.name, "-v", "-p", "no:cacheprovider"]
-    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=600)
-    found = dict(re.findall(r"Cell (\d+) (PASSED|FAILED)", result.stdout))
+    copy_settings(tmp_path, fork=False)
+    said = pytest_says(tmp_path, "--nbval", path.name, "-v")
+    found = dict(re.findall(r"Cell (\d+) (PASSED|FAILED)", said))
     names = [doctor.__name__ for doctor in DOCTORED]
     passed = {name: found[str(i)] == "PASSED" for i, name in enumerate(names, start=1)}
-    assert passed == {d.__name__: ok for d, ok in DOCTORED.items()}, result.stdout[-3000:]
+    assert passed == {d.__name__: ok for d, ok in DOCTORED.items()}, said[-3000:]
     assert found["0"] == "PASSED"
 
 
@@ -158,11 +169,9 @@ def test_nbval_leaves_exercises_and_what_an_update_put_beside_alone(tmp_path: Pa
         path.parent.mkdir(exist_ok=True)
         path.write_text(canonical(notebook(code("1"))))
     copy_settings(tmp_path)
-    command = [sys.executable, "-m", "pytest", "--nbval", "notebooks", "--collect-only", "-q"]
-    command += ["-p", "no:cacheprovider"]
-    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=600)
-    found = set(re.findall(r"^(\S+)::", result.stdout, re.MULTILINE))
-    assert found == {"notebooks/03_a.ipynb", "notebooks/solutions/03_a.ipynb"}, result.stdout
+    said = pytest_says(tmp_path, "--nbval", "notebooks", "--collect-only", "-q")
+    found = set(re.findall(r"^(\S+)::", said, re.MULTILINE))
+    assert found == {"notebooks/03_a.ipynb", "notebooks/solutions/03_a.ipynb"}, said
 
 
 class Asked:
@@ -175,7 +184,7 @@ class Asked:
         self.kernel = conftest.PatientKernel(manager, folder, seconds=600)
 
     def says(self, code: str) -> str:
-        """Runs code; returns what it prints, or the name of its error. "begun" is interrupted."""
+        """Run code; returns what it prints, or the name of its error. "begun" is interrupted."""
         request, said = self.kernel.kc.execute(code), ""
         while True:
             message = self.kernel.kc.get_iopub_msg(timeout=600)
@@ -230,7 +239,7 @@ def test_a_killed_run_leaves_no_process(
     )
     (tmp_path / "a.ipynb").write_text(canonical(notebook(code(sleeps))))
     (tmp_path / "tests" / "test_b.py").write_text(f"def test_it():\n    {SLEEP}\n")
-    line = [sys.executable, "-m", "pytest", "--nbval", "a.ipynb", "-p", "no:cacheprovider"]
+    line = [*PYTEST, "--nbval", "a.ipynb"]
     mark = {"ATTENTION_RUN": str(tmp_path)}
     if several:
         line += [*several, "tests"]
@@ -270,8 +279,7 @@ def test_several_processes_begin_with_the_longest_file(tmp_path: Path) -> None:
     (tmp_path / STORED).parent.mkdir()
     times = {"files": {"tests/test_one.py": 1.0, "tests/test_two.py": 60.0}}
     (tmp_path / STORED).write_text(json.dumps(times))
-    line = [sys.executable, "-m", "pytest", "tests", "-v", "-n", "1", "--dist", "loadfile"]
-    said = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True).stdout
+    said = pytest_says(tmp_path, "tests", "-v", "-n", "1", "--dist", "loadfile")
     done = re.findall(r"PASSED tests/(test_\w+)\.py", said)
     assert done == ["test_two", *["test_one"] * 9], said
 
@@ -280,7 +288,6 @@ def test_nobody_writes_the_times_of_a_run_that_failed(tmp_path: Path) -> None:
     copy_settings(tmp_path)
     for name, line in {"one": "pass", "two": "assert False"}.items():
         (tmp_path / "tests" / f"test_{name}.py").write_text(f"def test_it(): {line}\n")
-    line = [sys.executable, "-m", "pytest", "tests", "-n", "2", "--dist", "loadfile"]
-    said = subprocess.run([*line, "--times", "t"], cwd=tmp_path, capture_output=True, text=True)
-    assert "t stays as it is" in said.stdout, said
+    said = pytest_says(tmp_path, "tests", "-n", "2", "--dist", "loadfile", "--times", "t")
+    assert "t stays as it is" in said, said
     assert not (tmp_path / "t").exists(), "a process of several has written its share"

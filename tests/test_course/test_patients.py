@@ -5,12 +5,11 @@ Chapter 08 is left out: there, patients that a reader has met may come again in 
 
 from __future__ import annotations
 
-import json
 import re
 from collections import defaultdict
 from collections.abc import Iterable
-from pathlib import Path
 
+from made_up import code, prose
 from notebook_rules import ROOT, Chapter, output_texts, source
 
 from tools.course.registry import course
@@ -66,22 +65,13 @@ def test_no_patient_comes_twice() -> None:
 
 
 def test_a_patient_that_comes_twice_is_seen() -> None:
-    def chapter(name: str, *cells: dict) -> Chapter:
-        return Chapter(Path(ROOT / "notebooks" / name), json.dumps({"cells": list(cells)}))
-
-    def words(text: str) -> dict:
-        return {"cell_type": "markdown", "source": [text]}
-
     thread = "see [a/b#1](https://github.com/a/b/issues/1)"
     report = {"output_type": "stream", "text": ["M: not equal\n  mask-x + out-y   takes it\n"]}
-    first = chapter("00_a.ipynb", words(f"## Clinic\n\n{thread}\n\n## Next\n\nno"))
-    again = chapter("01_b.ipynb", words(f"text\n\n## 4. Find the bug\n\n{thread}"))
-    named = chapter("02_c.ipynb", words("## Clinic"), {"cell_type": "code", "outputs": [report]})
-    once_more = chapter(
-        "03_d.ipynb", words("## Clinic"), {"cell_type": "code", "outputs": [report]}
-    )
-    elsewhere = chapter("04_e.ipynb", words(f"## Clinic\n\nhealthy\n\n## Next\n\n{thread}"))
+    first = Chapter.of(prose(f"## Clinic\n\n{thread}\n\n## Next\n\nno"), name="00_a.ipynb")
+    again = Chapter.of(prose(f"text\n\n## 4. Find the bug\n\n{thread}"), name="01_b.ipynb")
+    named = Chapter.of(prose("## Clinic"), {**code(""), "outputs": [report]})
+    elsewhere = Chapter.of(prose(f"## Clinic\n\nhealthy\n\n## Next\n\n{thread}"))
     assert patients(named) == {"mask-x", "out-y"}
     assert shared([first, again]) == ["a/b/issues/1: notebooks/00_a.ipynb, notebooks/01_b.ipynb"]
-    assert len(shared([named, once_more])) == 2
+    assert len(shared([named, named])) == 2
     assert shared([first, elsewhere]) == []

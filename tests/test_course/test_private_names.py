@@ -26,7 +26,7 @@ PUBLIC = {"os._exit", "sys._getframe"}
 
 
 def private_names(text: str) -> Iterator[str]:
-    """Gives the private names of torch, and of all that it imports, which a file uses."""
+    """Give the private names of torch, and of all that it imports, which a file uses."""
     nodes = list(ast.walk(ast.parse(text)))
     aliases = [a for n in nodes if isinstance(n, ast.Import | ast.ImportFrom) for a in n.names]
     imported = {(alias.asname or alias.name).partition(".")[0] for alias in aliases}

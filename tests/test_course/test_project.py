@@ -234,24 +234,8 @@ def test_the_drawings_are_what_the_script_draws() -> None:
         assert stored == content, f"img/{name} is old. Run: make drawings"
 
 
-def test_readme_lists_the_chapters() -> None:
-    text = README.read_text(encoding="utf-8")
-    stated = {}
-    for table in rows(text):
-        for row in table[1:]:
-            found = re.search(r"\(notebooks/([\w.]+\.ipynb)\)", " ".join(row))
-            if found:
-                assert found.group(1) not in stated, f"{found.group(1)} is listed twice"
-                head = [cell.lower() for cell in table[0]]
-                stated[found.group(1)] = row[head.index("minutes")]
-    assert set(stated) == {path.name for path in CHAPTERS}
-    for path in CHAPTERS:
-        chapter = Chapter.read(path)
-        assert minutes(f"{stated[path.name]} minutes") == minutes(chapter.markdown[0]), path.name
-
-
 def chapters_in(words: str) -> list[str]:
-    """Gives the numbers of the chapters that are meant by "00 to 06" or "09, 10"."""
+    """Give the numbers of the chapters that are meant by "00 to 06" or "09, 10"."""
     found: list[str] = []
     for part in words.split(", "):
         first, _, last = part.partition(" to ")
@@ -279,7 +263,7 @@ HOURS = {"three hours": 3, "four hours": 4, "five hours": 5, "five and a half ho
 
 
 def plans(text: str) -> Iterator[tuple[str, str, list[list[str]]]]:
-    """Gives (name, length, parts) of each plan for a class; a part is a list of chapters."""
+    """Give (name, length, parts) of each plan for a class; a part is a list of chapters."""
     plan = re.compile(r"\*\*([\w ]+)\*\*(?: \(([^)]+)\))?: ([\w ·,*]*\b\d\d\b[\w ·,*]*)")
     for name, length, told in plan.findall(text):
         parts = [re.findall(r"\b\d\d\b", part) for part in told.split(" · ")]
@@ -372,8 +356,6 @@ def test_chapters_say_what_the_list_says(chapter: Listed) -> None:
     top = Chapter.read(chapter.exercises).markdown[0]
     assert top.startswith(f"# {chapter.number} Exercises: {chapter.title}\n")
     assert minutes(top) == (chapter.exercise_minutes,)
-    text = "\n".join(Chapter.read(chapter.notebook).markdown)
-    assert f"about {chapter.exercise_minutes} minutes" in text
 
 
 PAGES = [*ROOT.glob("*.md"), *DOCS.glob("*.md")]

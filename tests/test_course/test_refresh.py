@@ -19,13 +19,18 @@ from tools.course.notebook import COURSE_KEY, PNG_SIGNATURE, WIDGET_STATE, Cell,
 
 
 def run(folder: Path, *cells: Cell, name: str = "00_tiny.ipynb") -> Path:
-    """Writes a notebook of these cells and refreshes it."""
+    """Write a notebook of these cells and refreshes it."""
     path = folder / name
     path.write_text(canonical(notebook(*cells)), encoding="utf-8")
     assert asyncio.run(refresh.refresh([path])) == 0
     return path
 
 
+GRADING = {
+    "nbgrader": {"schema_version": 3, "grade_id": "answer-03-1", "solution": True},
+    "editable": False,
+    "deletable": False,
+}
 EVERYTHING = [
     prose("# 00 Everything that moves, with an ö"),
     code(
@@ -38,16 +43,22 @@ EVERYTHING = [
     code("slider = widgets.IntSlider(value=3)\nwidgets.VBox([slider, widgets.HTML('<b>3</b>')])"),
     code('print("a")\nprint("b")\nslider'),
     code("1 / 0", "raises-exception"),
+    {**code("1"), "metadata": {**GRADING, "trusted": True, "tags": ["b", "a"]}},
 ]
 
 
-def test_refreshing_twice_changes_nothing(tmp_path: Path) -> None:
-    path = run(tmp_path, *EVERYTHING)
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A notebook of everything that moves, refreshed."""
+    return run(tmp_path_factory.mktemp("everything"), *EVERYTHING)
+
+
+def test_refreshing_twice_changes_nothing(path: Path) -> None:
     first = path.read_bytes()
     stored = json.loads(first)
     cells = stored["cells"]
     assert canonical(stored).encode() == first
-    assert [cell.get("execution_count") for cell in cells] == [None, 1, 2, 3, 4, 5, 6]
+    assert [cell.get("execution_count") for cell in cells] == [None, 1, 2, 3, 4, 5, 6, 7]
     picture = base64.b64decode(cells[2]["outputs"][0]["data"]["image/png"])
     assert picture.startswith(PNG_SIGNATURE)
     assert b"Software" not in picture
@@ -63,14 +74,13 @@ def test_refreshing_twice_changes_nothing(tmp_path: Path) -> None:
     assert path.stat().st_mtime_ns == before, "an unchanged file is not written"
 
 
-def test_canonical_form_forgets_what_a_run_leaves_behind(tmp_path: Path) -> None:
-    path = run(tmp_path, *EVERYTHING[:6])
+def test_canonical_form_forgets_what_a_run_leaves_behind(path: Path) -> None:
     clean = json.loads(path.read_text())
     messy = copy.deepcopy(clean)
     messy["metadata"]["language_info"]["version"] = "3.11.7"
     messy["metadata"]["kernelspec"]["display_name"] = "my-env"
     for number, cell in enumerate(messy["cells"]):
-        cell["metadata"] = {"execution": {"iopub.execute_input": "12:00"}, "trusted": True}
+        cell["metadata"] |= {"execution": {"iopub.execute_input": "12:00"}, "trusted": True}
         if cell["cell_type"] == "code":
             cell["execution_count"] = 90 - number
     text = json.dumps(messy)
@@ -102,18 +112,15 @@ def test_a_promised_error_that_does_not_come_is_an_error(tmp_path: Path) -> None
     assert asyncio.run(refresh.refresh([path])) == 1
 
 
-def test_what_nbgrader_needs_survives_a_run(tmp_path: Path) -> None:
-    grading = {"schema_version": 3, "grade_id": "answer-03-1", "solution": True}
-    metadata = {"nbgrader": grading, "editable": False, "deletable": False}
-    cell = {**code("1"), "metadata": {**metadata, "trusted": True, "tags": ["b", "a"]}}
-    stored = json.loads(run(tmp_path, cell).read_text())
-    assert stored["cells"][0]["metadata"] == {**metadata, "tags": ["a", "b"]}
-    keys = list(stored["cells"][0]["metadata"])
-    assert keys == sorted(keys)
-    assert list(stored["cells"][0]["metadata"]["nbgrader"]) == sorted(grading)
+def test_what_nbgrader_needs_survives_a_run(path: Path) -> None:
+    stored = json.loads(path.read_text())
+    metadata = stored["cells"][-1]["metadata"]
+    assert metadata == {**GRADING, "tags": ["a", "b"]}
+    assert list(metadata) == sorted(metadata)
+    assert list(metadata["nbgrader"]) == sorted(GRADING["nbgrader"])
     stored["metadata"] |= {COURSE_KEY: {"began_as": "0"}, "toc": {}}
     kept = json.loads(canonical(stored))["metadata"]
-    assert set(kept) == {"kernelspec", "language_info", COURSE_KEY}
+    assert set(kept) == {"kernelspec", "language_info", "widgets", COURSE_KEY}
 
 
 def test_a_students_notebook_is_never_run(tmp_path: Path) -> None:

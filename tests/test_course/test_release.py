@@ -33,8 +33,18 @@ def given() -> dict[str, bytes]:
 
 
 @pytest.fixture(scope="module")
-def unpacked(given: dict[str, bytes], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return unpack(release.pack(given, "1.0.0"), tmp_path_factory.mktemp("given"))
+def packed(given: dict[str, bytes]) -> bytes:
+    return release.pack(given, "1.0.0")
+
+
+@pytest.fixture(scope="module")
+def unpacked(packed: bytes, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return unpack(packed, tmp_path_factory.mktemp("given"))
+
+
+@pytest.fixture(scope="module")
+def bodies() -> list[str]:
+    return solution_leaks.solutions()
 
 
 def test_every_file_of_the_project_is_handed_out_or_kept_back(given: dict[str, bytes]) -> None:
@@ -55,8 +65,7 @@ def test_every_file_of_the_project_is_handed_out_or_kept_back(given: dict[str, b
     assert made == {name for name in given if name.startswith("notebooks/exercises/")}
 
 
-def test_no_solution_is_handed_out(given: dict[str, bytes]) -> None:
-    bodies = solution_leaks.solutions()
+def test_no_solution_is_handed_out(given: dict[str, bytes], bodies: list[str]) -> None:
     assert len(bodies) > 10
     assert list(solution_leaks.leaks(given, bodies)) == []
     for name, content in given.items():
@@ -80,9 +89,8 @@ def test_no_solution_is_handed_out(given: dict[str, bytes]) -> None:
     assert list(solution_leaks.leaks({"notebooks/01_a.ipynb": marked}, []))
 
 
-def test_solutions_of_one_line_are_searched_for() -> None:
-    found = [body for body in solution_leaks.solutions() if "\n" not in body]
-    assert len(found) > 10
+def test_solutions_of_one_line_are_searched_for(bodies: list[str]) -> None:
+    assert len([body for body in bodies if "\n" not in body]) > 10
     telling = "return einsum(q, k, 'b h i d, b h j d -> b h i j')"
     short = "scale = 5"
     where = {
@@ -97,10 +105,11 @@ def test_solutions_of_one_line_are_searched_for() -> None:
     assert [text.partition(" ")[0] for text in said] == ["tests/a.py", "tests/b.py"]
 
 
-def test_a_release_has_the_same_bytes_and_lists_its_files(given: dict[str, bytes]) -> None:
-    first = release.pack(given, "1.0.0")
-    assert release.pack(dict(reversed(given.items())), "1.0.0") == first
-    with zipfile.ZipFile(io.BytesIO(first)) as zipped:
+def test_a_release_has_the_same_bytes_and_lists_its_files(
+    given: dict[str, bytes], packed: bytes
+) -> None:
+    assert release.pack(dict(reversed(given.items())), "1.0.0") == packed
+    with zipfile.ZipFile(io.BytesIO(packed)) as zipped:
         names = zipped.namelist()
         assert {entry.date_time for entry in zipped.infolist()} == {release.DATE}
     assert names == sorted(names)
@@ -109,9 +118,11 @@ def test_a_release_has_the_same_bytes_and_lists_its_files(given: dict[str, bytes
     assert max(map(len, names)) + LONGEST_FOLDER < 250
 
 
-def test_a_fresh_copy_is_unchanged(unpacked: Path, given: dict[str, bytes], tmp_path: Path) -> None:
+def test_a_fresh_copy_is_unchanged(
+    unpacked: Path, packed: bytes, given: dict[str, bytes], tmp_path: Path
+) -> None:
     zipped = tmp_path / "same.zip"
-    zipped.write_bytes(release.pack(given, "1.0.0"))
+    zipped.write_bytes(packed)
     before = {p: p.read_bytes() for p in unpacked.rglob("*") if p.is_file()}
     assert len(before) == len(given) + 1
     assert not update.main([str(zipped)], unpacked)

@@ -246,17 +246,13 @@ def code(words: str) -> dict[str, Any]:
     return {"cell_type": "code", "source": [words], "outputs": [], "metadata": {}}
 
 
-def chapter(*cells: dict[str, Any]) -> Chapter:
-    return Chapter(ROOT / "notebooks" / "99_made.ipynb", json.dumps({"cells": list(cells)}))
-
-
 TOP = text("# 99 Made\n\n**About 5 minutes** for the core path, and about 10 more for section 2.")
 FIRST = [text("## 1. First\n\n" + "word " * 800), code("x = 1")]
 WAITS = [text("## 2. Later\n\n*For another day.* " + "word " * 1800, ANOTHER_DAY), code("y = 2")]
 
 
 def test_a_right_chapter_passes() -> None:
-    right = chapter(TOP, *FIRST, *WAITS, text("## 3. Last"), code("z = x + 1"))
+    right = Chapter.of(TOP, *FIRST, *WAITS, text("## 3. Last"), code("z = x + 1"))
     assert [rule(right) for rule in RULES] == [[], [], [], []]
 
 
@@ -281,4 +277,4 @@ def test_a_right_chapter_passes() -> None:
 def test_each_rule_can_fail(
     rule: Callable[[Chapter], list[str]], cells: list[dict[str, Any]]
 ) -> None:
-    assert rule(chapter(*cells))
+    assert rule(Chapter.of(*cells))

@@ -28,19 +28,19 @@ def test_a_chapter_that_runs_keeps_what_it_draws(tmp_path: Path) -> None:
     """In its own kernel, under the hash of the pixels that it stores; twice the same."""
     settle_environment()
     path = tmp_path / "00_tiny.ipynb"
-    path.write_text(canonical(notebook(code(DRAWS))), encoding="utf-8")
-    found = []
-    for folder in (tmp_path / "first", tmp_path / "second"):
-        folder.mkdir()
-        text = asyncio.run(execute(path, 600, vector_figures.before(folder)))
-        (cell,) = json.loads(text)["cells"]
-        assert cell["execution_count"] == 1
-        (picture,) = outputs.pictures("".join(cell["outputs"][0]["data"]["text/html"]))
-        drawn = vector_figures.drawings({"00-1-0.png": picture.png}, folder)
-        found.append(drawn["00-1-0.png"].read_bytes())
-    assert found[0] == found[1]
-    assert b"<svg" in found[0] and b"<text" not in found[0], "letters need no font"
-    assert b"<image" not in found[0]
+    kept = f"import pathlib\n(path,) = pathlib.Path({str(tmp_path)!r}).glob('*.svg')"
+    kept += "\npath.rename(path.with_suffix('.first'))"
+    book = notebook(code(DRAWS), code(kept), code(DRAWS))
+    path.write_text(canonical(book), encoding="utf-8")
+    text = asyncio.run(execute(path, 600, vector_figures.before(tmp_path)))
+    cell, _, _ = json.loads(text)["cells"]
+    assert cell["execution_count"] == 1
+    (picture,) = outputs.pictures("".join(cell["outputs"][0]["data"]["text/html"]))
+    drawn = vector_figures.drawings({"00-1-0.png": picture.png}, tmp_path)["00-1-0.png"]
+    svg = drawn.read_bytes()
+    assert drawn.with_suffix(".first").read_bytes() == svg
+    assert b"<svg" in svg and b"<text" not in svg, "letters need no font"
+    assert b"<image" not in svg
 
 
 def test_a_figure_that_is_another_one_has_no_drawing(tmp_path: Path) -> None:
@@ -51,7 +51,7 @@ def test_a_figure_that_is_another_one_has_no_drawing(tmp_path: Path) -> None:
 
 @pytest.fixture
 def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
-    """Returns what draws figures of some chapters and says which of them ran."""
+    """Return what draws figures of some chapters and says which of them ran."""
 
     def draw(stored: dict[str, bytes], failing: str = "") -> list[str]:
         ran = []

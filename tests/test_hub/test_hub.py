@@ -28,7 +28,7 @@ CONFIG = hub.DEPLOY / "jupyterhub_config.py"
 
 
 def people(*rows: str) -> list[Person]:
-    """Returns a class list of rows "name,id,email"."""
+    """Return a class list of rows "name,id,email"."""
     columns = ("name", "id", "email")
     return of_rows([dict(zip(columns, row.split(","), strict=True)) for row in rows], "x").people
 
