@@ -40,6 +40,11 @@ from tools.grading.sandbox import PLAIN, choose
 
 CHAPTER = "03"
 MARK = {"MARK_OF_TEST_CLUSTER": str(os.getpid())}  # of this test's workers and graders
+# Dask measures its own processes, also while they wait.
+QUIET = {
+    "DASK_DISTRIBUTED__ADMIN__TICK__INTERVAL": "1s",
+    "DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED": "False",
+}
 LINKED = ("clinic", "resources", "utils", "notebooks")
 
 
@@ -124,7 +129,8 @@ def start_worker(cluster, tmp_path_factory) -> Iterator[Callable[..., None]]:
 
     def start(root: Path = ROOT, **environment: str) -> None:
         paths = [str(root), str(root / "clinic"), os.environ.get("PYTHONPATH", "")]
-        settings = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), **environment, **MARK}
+        settings = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), **environment}
+        settings |= QUIET | MARK
         started.append(
             subprocess.Popen(
                 [*command, *options], cwd=root, env=settings, stderr=subprocess.DEVNULL
