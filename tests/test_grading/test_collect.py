@@ -133,7 +133,7 @@ def test_the_contents_identify_the_chapter_before_the_name(submissions, chapter)
     folder = "Ada/course/notebooks"
     submissions.put(f"{folder}/exercises/04_exercises.ipynb", solved)
     submissions.put(f"{folder}/03_scaled_dot_product_attention.ipynb", b'{"cells": []}')
-    submissions.put("Bo.zip", zipped((f"{STEM}.ipynb", solved), (f"__MACOSX/._{STEM}.ipynb", b"")))
+    submissions.put("Bo.zip", zipped((f"{STEM}.ipynb", solved), (f"__MACOSX/{STEM}.ipynb", b"")))
     found, _ = submissions.found()
     sent = found["Ada"].chapters["03"]
     assert sent.label == f"{folder}/exercises/04_exercises.ipynb"
