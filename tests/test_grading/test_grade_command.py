@@ -5,49 +5,59 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 pytest.importorskip("nbgrader", reason="grading has requirements of its own")
 
+from processes import wait_until
 from tools.grading.made_up_submissions import GRADE, assignment_of, inserted, light, raw
+from tools.run import answer
 
 STEM = "03_exercises"
-WITHOUT_MAKE = {key: value for key, value in os.environ.items() if key != "MAKELEVEL"}
 TIMEOUT = 600  # seconds; no result depends on it
 
 
-def run(*arguments: Any, cwd: Path | None = None) -> str:
-    """Run the command, which must refuse, and return its message."""
-    command = [*GRADE, *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=WITHOUT_MAKE)
-    assert done.returncode == 2 and not done.stdout
-    assert done.stderr.count("\n") == 1 and done.stderr.startswith("grade: "), done.stderr
-    return done.stderr
+def folder_with(folder: Path, *names: str) -> Path:
+    """Make a folder of small files, and return it."""
+    folder.mkdir()
+    for name in names:
+        (folder / name).write_text("mine")
+    return folder
 
 
-def test_errors_say_what_to_do(tmp_path):
-    assert "Type: python3 -m tools grade folder" in run()
-    assert "which does not exist" in run(tmp_path / "nowhere")
-    empty = tmp_path / "empty"
-    empty.mkdir()
-    assert "got nothing" in run(empty)
-    (empty / "readme.txt").write_text("hello")
-    assert "got no such notebook" in run(empty)
-    assert "--out must be outside" in run(empty, "--out", empty / "grades")
-    assert "--out must be outside" in run(empty, "--out", tmp_path)
-    assert "--late-percent must come with --due, got 5 alone" in run(empty, "--late-percent", 5)
-    assert "--due must be a date with or without an hour, got 'x'" in run(empty, "--due", "x")
-    other = tmp_path / "other"
-    other.mkdir()
-    (other / "mine.txt").write_text("mine")
-    assert "with other files" in run(empty, "--out", other)
+@pytest.fixture
+def refused(monkeypatch, capsys) -> Callable[..., str]:
+    """Return what calls the command, which must refuse, and returns its message."""
+    monkeypatch.setitem(os.environ, "OMP_NUM_THREADS", "1")  # set by the command
+    monkeypatch.setattr(signal, "signal", lambda *_: None)  # its handlers are for a process alone
+
+    def call(*arguments: object) -> str:
+        assert answer(["grade", *map(str, arguments)]) == 2
+        said = capsys.readouterr()
+        assert not said.out
+        assert said.err.count("\n") == 1 and said.err.startswith("grade: "), said.err
+        return said.err
+
+    return call
+
+
+def test_errors_say_what_to_do(tmp_path, refused):
+    assert "Type: python3 -m tools grade folder" in refused()
+    assert "which does not exist" in refused(tmp_path / "nowhere")
+    assert "got nothing" in refused(folder_with(tmp_path / "nothing"))
+    empty = folder_with(tmp_path / "empty", "readme.txt")
+    assert "got no such notebook" in refused(empty)
+    assert "--out must be outside" in refused(empty, "--out", empty / "grades")
+    assert "--out must be outside" in refused(empty, "--out", tmp_path)
+    assert "--late-percent must come with --due, got 5 alone" in refused(empty, "--late-percent", 5)
+    assert "--due must be a date with or without an hour, got 'x'" in refused(empty, "--due", "x")
+    other = folder_with(tmp_path / "other", "mine.txt")
+    assert "with other files" in refused(empty, "--out", other)
     assert (other / "mine.txt").read_text() == "mine"
-    assert "--chapter must be one of" in run(empty, "--chapter", "77")
+    assert "--chapter must be one of" in refused(empty, "--chapter", "77")
 
 
 def test_stopping_leaves_nothing_behind(tmp_path):
@@ -86,10 +96,3 @@ def test_stopping_leaves_nothing_behind(tmp_path):
     wait_until(lambda: not running())
     assert not list(scratch.iterdir())
     assert [p.name for p in tmp_path.iterdir() if p != scratch] == ["class"]
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + TIMEOUT
-    while not condition():
-        assert time.monotonic() < end, "timeout"
-        time.sleep(0.1)

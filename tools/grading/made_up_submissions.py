@@ -92,25 +92,6 @@ def inserted(notebook: Notebook, text: str, index: int = 2) -> Notebook:
     return notebook
 
 
-def before_checks(notebook: Notebook, text: str) -> Notebook:
-    """Insert a code cell before every check cell, and return the notebook."""
-    cells = []
-    for cell in notebook["cells"]:
-        if grade_id(cell).startswith("check-"):
-            cells.append(code_cell(text))
-        cells.append(cell)
-    notebook["cells"] = cells
-    return notebook
-
-
-def changed_checks(notebook: Notebook, change: Callable[[Cell], None]) -> Notebook:
-    """Change every check cell, and return the notebook."""
-    for cell in notebook["cells"]:
-        if grade_id(cell).startswith("check-"):
-            change(cell)
-    return notebook
-
-
 def without(notebook: Notebook, unwanted: Callable[[Cell], bool]) -> Notebook:
     """Remove cells, and return the notebook."""
     notebook["cells"] = [cell for cell in notebook["cells"] if not unwanted(cell)]

@@ -88,17 +88,6 @@ ATTACKS = [
         alone=True,
     ),
     Attack(
-        "the table written again when it appears",
-        "import os, subprocess, sys\ncode = '''import os, time\n"
-        'path = "@base@/class-grades/grades.csv"\n'
-        "for _ in range(600):\n"
-        '    if os.path.exists(path):\n        open(path, "w").write("hijack")\n        break\n'
-        "    time.sleep(0.01)'''\n"
-        "subprocess.Popen([sys.executable, '-S', '-c', code], start_new_session=True, "
-        "stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)",
-        changes_the_table,
-    ),
-    Attack(
         "the table watched by inotify and written again",
         "import ctypes, os\nlibc = ctypes.CDLL(None)\nwatch = libc.inotify_init()\n"
         "if libc.inotify_add_watch(watch, b'@base@/class-grades', 0x88) >= 0 and not os.fork():\n"

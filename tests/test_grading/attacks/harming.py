@@ -31,21 +31,6 @@ ATTACKS = [
         changes_the_gradebook,
     ),
     Attack(
-        "a trigger in the gradebook",
-        f"{GRADEBOOK}for path in filter(os.path.exists, found):\n"
-        "    with sqlite3.connect(path) as database:\n        try:\n"
-        "            database.execute('create trigger t after insert on grade "
-        "begin update grade set score = 0; end')\n"
-        "            database.execute('insert into grade (score) values (3)')\n"
-        "        except sqlite3.Error:\n            pass",
-        changes_the_gradebook,
-    ),
-    Attack(
-        "the gradebook deleted",
-        f"{GRADEBOOK}for path in filter(os.path.exists, found):\n    os.remove(path)",
-        changes_the_gradebook,
-    ),
-    Attack(
         "data of the course overwritten",
         "import os\nfor folder, _, names in os.walk(@library@ + '/resources'):\n"
         "    for name in names + ['x.pt']:\n        try:\n"
@@ -90,12 +75,6 @@ ATTACKS = [
         changes_the_decoy,
     ),
     Attack(
-        "a file of the instructor made unreadable",
-        "import os\ntry:\n    os.rename('@base@/decoy/@name@.txt', '@base@/decoy/moved')\n"
-        "except OSError:\n    pass",
-        changes_the_decoy,
-    ),
-    Attack(
         "code for the next start of Python at home",
         "import os, pathlib\nhome = pathlib.Path('@base@/home')\n"
         "try:\n    if home.exists():\n"
@@ -111,14 +90,6 @@ ATTACKS = [
         kills,
     ),
     Attack(
-        "another process stopped",
-        "import os, signal, time\ntry:\n    os.kill(@victim@, signal.SIGSTOP)\n"
-        "    time.sleep(0.05)\n"
-        "    if ' T' in open('/proc/@victim@/stat').read():\n        print('GO' 'T @name@')\n"
-        "    os.kill(@victim@, signal.SIGCONT)\nexcept OSError:\n    pass",
-        tells,
-    ),
-    Attack(
         "another process found by its name and killed",
         "import glob, os, signal\nfor path in glob.glob('/proc/[0-9]*/cmdline'):\n    try:\n"
         "        said = open(path).read()\n        pid = int(path.split('/')[2])\n"
@@ -130,12 +101,6 @@ ATTACKS = [
         "another process killed by a limit",
         "import resource\ntry:\n    resource.prlimit(@victim@, resource.RLIMIT_NOFILE, (3, 3))\n"
         "    print('GO' 'T @name@')\nexcept (OSError, ValueError):\n    pass",
-        tells,
-    ),
-    Attack(
-        "another process made slow",
-        "import os\ntry:\n    os.setpriority(os.PRIO_PROCESS, @victim@, 19)\n"
-        "    print('GO' 'T @name@')\nexcept OSError:\n    pass",
         tells,
     ),
     Attack(
@@ -174,27 +139,11 @@ ATTACKS = [
         leaves_a_process,
     ),
     Attack(
-        "a timer that starts a process",
-        "import os, signal\ndef later(*_):\n    if not os.fork():\n        os.setsid()\n"
-        "        os.execvp('tail', ['tail', '-F', '@base@/@name@'])\n"
-        "signal.signal(signal.SIGALRM, later)\nsignal.setitimer(signal.ITIMER_REAL, 0.01)\n"
-        "import time\ntime.sleep(0.05)",
-        leaves_a_process,
-    ),
-    Attack(
         "files in temporary folders",
         "import os\nmark = os.path.basename('@base@') + '-@name@'\n"
         "for place in ('/tmp', '/var/tmp', '/dev/shm'):\n    for n in range(3):\n        try:\n"
         "            open(f'{place}/{mark}-{n}', 'w').write('x' * 100_000)\n"
         "        except OSError:\n            pass",
-        leaves_files,
-    ),
-    Attack(
-        "memory that is shared under a name",
-        "from multiprocessing import shared_memory, resource_tracker\nimport os\n"
-        "name = os.path.basename('@base@') + '-@name@'\ntry:\n"
-        "    kept = shared_memory.SharedMemory(name, create=True, size=4096)\n"
-        "    resource_tracker.unregister(kept._name, 'shared_memory')\nexcept OSError:\n    pass",
         leaves_files,
     ),
     Attack(
@@ -228,10 +177,5 @@ ATTACKS = [
         "        os.write(1, b'GO' b'T @name@\\n')\n    os._exit(0)\nos.wait()",
         tells,
         rights=True,
-    ),
-    Attack(
-        "a message queue of the old kind",
-        "import ctypes\nif ctypes.CDLL(None).msgget(@port@, 0) >= 0:\n    print('GO' 'T @name@')",
-        tells,
     ),
 ]

@@ -53,18 +53,6 @@ ATTACKS = [
         "def lie(x):\n    return Yes(x)",
     ),
     liar(
-        "5",
-        "a tensor with a method of its own for every comparison",
-        "def lie(x):\n    class Own(torch.Tensor):\n        pass\n"
-        f"    for name in '{COMPARED}'.split():\n"
-        "        if name.startswith('__') or hasattr(torch.Tensor, name):\n"
-        "            setattr(Own, name, lambda *a, **k: True)\n"
-        "    Own.__torch_function__ = classmethod(lambda c, f, t, a=(), k=None: True "
-        "if f in (torch.allclose, torch.equal, torch.isclose) "
-        "else torch._C._disabled_torch_function_impl(f, t, a, k or {}))\n"
-        "    return x.as_subclass(Own)",
-    ),
-    liar(
         "6",
         "a float that lies about itself",
         "class Right(float):\n"
@@ -104,15 +92,6 @@ ATTACKS = [
         "    @classmethod\n    def __torch_function__(cls, f, t, a=(), k=None):\n"
         "        return True\n"
         "def lie(x):\n    return Text('right')",
-    ),
-]
-PATCHES = [
-    patch("2", "torch.allclose replaced", "torch.allclose = torch.equal = lambda *a, **k: True"),
-    patch(
-        "3",
-        "torch.allclose replaced through a table",
-        "table = torch.__getattribute__('__dict' + '__')\n"
-        "table['allclose'] = table['equal'] = lambda *a, **k: True",
     ),
     patch(
         "4",
@@ -154,12 +133,4 @@ PATCHES = [
         "        if name.lower() in ('tolerance', 'rtol', 'atol', 'margin', 'tolerances'):\n"
         "            setattr(module, name, 1e9)",
     ),
-    patch(
-        "4",
-        "Tensor's own methods replaced",
-        "torch.Tensor.allclose = torch.Tensor.equal = lambda *a, **k: True\n"
-        "torch.Tensor.__eq__ = lambda *a: torch.tensor(True)\n"
-        "torch.allclose = lambda a, b, **k: a.allclose(b)",
-    ),
 ]
-ATTACKS += PATCHES

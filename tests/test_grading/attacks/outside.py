@@ -78,7 +78,6 @@ def outside(
     (base / "decoy" / "secret.txt").write_text(SECRET)
     libc, ears = ctypes.CDLL(None), Listener(base)
     memory = libc.shmget(ears.port, 4096, CREATE)
-    queue = libc.msgget(ears.port, CREATE)
     with (base / "decoy" / "secret.txt").open() as opened:
         command = ["tail", "-F", str(base / "n")]
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
@@ -90,7 +89,6 @@ def outside(
         victim.wait()
         ears.close()
         libc.shmctl(memory, REMOVE, None)
-        libc.msgctl(queue, REMOVE, None)
         listed = subprocess.run(["ps", "-ewwo", "pid,args"], capture_output=True, text=True)
         for line in listed.stdout.splitlines():
             pid, _, said = line.strip().partition(" ")
