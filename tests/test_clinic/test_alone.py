@@ -123,7 +123,6 @@ def test_a_checker_of_types_accepts_a_user(tmp_path: Path) -> None:
     (tmp_path / "user.py").write_text(USER)
     wrong = USER + "wrong: str = report.healthy\ndiagnose(module, num_heads='4')\n"
     (tmp_path / "wrong.py").write_text(wrong)
-    (tmp_path / "mypy_path").mkdir()
     environment = {**os.environ, "MYPYPATH": str(CLINIC)}
     done = subprocess.run(
         [sys.executable, "-m", "mypy", "user.py", "wrong.py"],

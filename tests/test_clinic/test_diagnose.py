@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 from patients import CASES, UNKNOWN, Entry
-from patients.attention import ViewsMerge, ViewsScaledByEmbed, ViewsUnscaled
+from patients.attention import ViewsMerge, ViewsUnscaled
 from patients.crossing import Packed
 from patients.healthy import Loops, Views
 from patients.mutants import HOSTS, mutants, outcome
@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from attention_clinic import BUGS, VARIANTS, diagnose
 from attention_clinic.attention.rules import OPTIONAL, ROWS
+from attention_clinic.capture.trial import Trial
 from attention_clinic.catalogue import joining, masks, projections, rotary, scores
 from attention_clinic.catalogue.forms import Step, bug, variant
 from helpers import error_of
@@ -82,6 +83,7 @@ def test_a_broken_rule_shows(step: Step, id: str, monkeypatch: pytest.MonkeyPatc
     """
     broken = [replace(f, applies=lambda p: False) if id in f.ids else f for f in step.forms]
     monkeypatch.setattr(step, "forms", broken)
+    monkeypatch.setattr(Trial, "takes", lambda trial, number: False)  # one size is enough
     case = next(case for case in CASES if case.ids == (id,) and not case.remark)
     report = case.examine(0, *case.sizes[0])
     assert not report.healthy or step.name in OPTIONAL
@@ -135,15 +137,13 @@ def test_the_module_stays_as_it_was() -> None:
 
 
 def test_the_report_does_not_depend_on_weights_or_earlier_calls() -> None:
-    text = str(diagnose(ViewsScaledByEmbed(24, 4), 4))
-    torch.manual_seed(9)
-    assert str(diagnose(ViewsScaledByEmbed(24, 4), 4)) == text
+    report = diagnose(ViewsMerge(24, 4), 4)
+    assert report.ids == ("merge-no-transpose",)
     for change in (nn.init.zeros_, nn.init.ones_):
         module = ViewsMerge(24, 4)
         for parameter in module.parameters():
             change(parameter)
-        assert diagnose(module, 4) == diagnose(module, 4)
-        assert diagnose(module, 4).ids == ("merge-no-transpose",)
+        assert diagnose(module, 4) == report
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
@@ -199,10 +199,7 @@ def test_an_error_inside_forward_names_its_line() -> None:
         (lambda: diagnose(nn.Linear(24, 24)), "num_heads must be given"),
         (lambda: diagnose(lambda x: x, 4), "a function must come with its weights"),
         (lambda: diagnose(Views(24, 4), 4, causal=causal_mask(3)), "causal must be True, False"),
-        (
-            lambda: diagnose(Views(24, 4), 4, mask=torch.ones(2, 3, 4, 5, 5) > 0),
-            "mask must have shape",
-        ),
+        (lambda: diagnose(Views(24, 4), 4, mask=torch.ones(1, 2, 3, 4, 5)), "mask must have shape"),
         (lambda: diagnose(Views(24, 4), 4, context=-1), "context must be a tensor (b, j, width)"),
         (lambda: diagnose(Packed(24, 4), 4, context=True, causal=True), "causal must be None"),
         (lambda: diagnose(torch.jit.script(nn.Linear(24, 24)), 4), "torch.jit"),
