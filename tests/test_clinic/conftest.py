@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 
 import pytest
 import torch
+
+
+@pytest.fixture(scope="session", autouse=True)
+def frozen() -> None:
+    """Spare the garbage collector the libraries: recorded runs make many small objects."""
+    gc.freeze()
 
 
 @pytest.fixture
