@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterator
 
 import pytest
 import torch
 
-
-@pytest.fixture(scope="session", autouse=True)
-def frozen() -> None:
-    """Spare the garbage collector the libraries: recorded runs make many small objects."""
-    gc.freeze()
+from attention_clinic.capture.trial import Trial
 
 
 @pytest.fixture
@@ -22,3 +17,9 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture
+def one_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Examine a module with one number of tokens; a second one doubles the time."""
+    monkeypatch.setattr(Trial, "takes", lambda trial, number: False)

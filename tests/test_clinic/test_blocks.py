@@ -9,6 +9,7 @@ from torch import nn
 
 from attention_clinic import diagnose_block
 
+FIRST = {patient.ids: patient for patient in reversed(PATIENTS)}
 KEPT = {
     *("residual-from-norm", "residual-missing", "residual-from-input", "residual-again"),
     *("norm-order", "norm-missing", "norm-shared", "norm-doubled"),
@@ -20,7 +21,10 @@ KEPT = {
 
 
 @pytest.mark.parametrize("patient", PATIENTS, ids=lambda patient: patient.name)
-def test_patient(patient):
+def test_patient(patient, request):
+    """The first patient of a bug has two numbers of tokens."""
+    if patient.ids and patient is not FIRST[patient.ids]:
+        request.getfixturevalue("one_size")
     torch.manual_seed(0)
     report = diagnose_block(patient.make(), H, **patient.given)
     if patient.ids:
