@@ -7,6 +7,8 @@ from collections.abc import Iterator
 import pytest
 import torch
 
+from attention_clinic.capture.trial import Trial
+
 
 @pytest.fixture
 def one_thread() -> Iterator[None]:
@@ -15,3 +17,9 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture
+def one_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Examine a module with one number of tokens; a second one doubles the time."""
+    monkeypatch.setattr(Trial, "takes", lambda trial, number: False)

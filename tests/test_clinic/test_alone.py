@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ LONGEST = 60  # lines of a function after its docstring
 DOORS = 5  # places where any exception of a stranger's code is caught
 
 
+@cache
 def trees() -> list[tuple[Path, ast.Module]]:
     return [(path, ast.parse(path.read_text(encoding="utf-8"))) for path in FILES]
 
@@ -123,7 +125,6 @@ def test_a_checker_of_types_accepts_a_user(tmp_path: Path) -> None:
     (tmp_path / "user.py").write_text(USER)
     wrong = USER + "wrong: str = report.healthy\ndiagnose(module, num_heads='4')\n"
     (tmp_path / "wrong.py").write_text(wrong)
-    (tmp_path / "mypy_path").mkdir()
     environment = {**os.environ, "MYPYPATH": str(CLINIC)}
     done = subprocess.run(
         [sys.executable, "-m", "mypy", "user.py", "wrong.py"],

@@ -9,6 +9,7 @@ from torch import nn
 
 from attention_clinic import diagnose_block
 
+FIRST = {patient.ids: patient for patient in reversed(PATIENTS)}
 KEPT = {
     *("residual-from-norm", "residual-missing", "residual-from-input", "residual-again"),
     *("norm-order", "norm-missing", "norm-shared", "norm-doubled"),
@@ -20,7 +21,10 @@ KEPT = {
 
 
 @pytest.mark.parametrize("patient", PATIENTS, ids=lambda patient: patient.name)
-def test_patient(patient):
+def test_patient(patient, request):
+    """The first patient of a bug has two numbers of tokens."""
+    if patient.ids and patient is not FIRST[patient.ids]:
+        request.getfixturevalue("one_size")
     torch.manual_seed(0)
     report = diagnose_block(patient.make(), H, **patient.given)
     if patient.ids:
@@ -35,11 +39,10 @@ def test_every_bug_has_two_patients():
         assert sum(id in patient.ids for patient in PATIENTS) >= 2, id
 
 
-@pytest.mark.parametrize(("number", "where"), [(3, "n2"), (5, "n3")])
-def test_block_that_is_not_understood_gets_no_name(number, where):
+def test_block_that_is_not_understood_gets_no_name():
     class Strange(Torch):
         def forward(self, x):
-            x = x + number * self.attn(self.n1(x))
+            x = x + 3 * self.attn(self.n1(x))
             return x + self.feed(self.n2(x)).sort(-1).values
 
     report = diagnose_block(Strange(pre), H)
@@ -77,22 +80,14 @@ def test_part_without_gradients():
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("block", "given", "words"),
     [
-        ({"activation": "bend"}, "activation must be one of"),
-        ({"mask": torch.ones(5, 5).bool()}, "must have an argument for mask"),
+        (Torch(pre), {"activation": "bend"}, "activation must be one of"),
+        (Torch(pre), {"mask": torch.ones(5, 5).bool()}, "must have an argument for mask"),
+        (lambda x: x, {}, "must be an nn.Module"),
+        (nn.Linear(E, 2 * E), {}, "must return tokens"),
     ],
 )
-def test_refusals(given, words):
+def test_refusals(block, given, words):
     with pytest.raises(ValueError, match=words):
-        diagnose_block(Torch(pre), H, **given)
-
-
-def test_refuses_what_is_not_a_module():
-    with pytest.raises(ValueError, match=r"must be an nn\.Module"):
-        diagnose_block(lambda x: x, H)
-
-
-def test_refuses_another_width():
-    with pytest.raises(ValueError, match="must"):
-        diagnose_block(nn.Linear(E, 2 * E), 2)
+        diagnose_block(block, H, **given)

@@ -103,15 +103,8 @@ def test_a_failing_assertion_prints_the_fix(tmp_path: Path) -> None:
         "def test_attribute(): assert diagnose(model.Buggy(), 4).healthy\n"
     )
     brought = any(e.value == PLUGIN for e in entry_points(group="pytest11"))  # once only
-    options = (
-        "-qrN",
-        "-p",
-        "no:cacheprovider",
-        "--rootdir",
-        ".",
-        *(() if brought else ("-p", PLUGIN)),
-    )
-    done = run(tmp_path, "-m", "pytest", *options)
+    plugin = [] if brought else ["-p", PLUGIN]
+    done = run(tmp_path, "-m", "pytest", "-qrN", "-p", "no:cacheprovider", "--rootdir=.", *plugin)
     assert "3 failed, 1 passed" in done.stdout, done.stdout
     assert done.stdout.count("take the softmax over the keys, dim=-1.") >= 3
     assert done.stdout.count("  Checked: projections, split") == 2, "the whole report, once"

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 from patients import CASES, UNKNOWN, Entry
-from patients.attention import ViewsMerge, ViewsScaledByEmbed, ViewsUnscaled
+from patients.attention import ViewsMerge, ViewsUnscaled
 from patients.crossing import Packed
 from patients.healthy import Loops, Views
 from patients.mutants import HOSTS, mutants, outcome
@@ -32,6 +32,7 @@ STEPS = [one for part in PARTS for one in vars(part).values() if isinstance(one,
 RULES = dict.fromkeys((s, id) for s in STEPS for f in s.forms for id in f.ids if id not in ROWS)
 TOOLS = ("patients.positions", "patients.embedding", "patients.losses")  # with tests of their own
 OWN = [case for case in CASES if case.examine.__module__ not in TOOLS]
+FIRST = {case.ids: case for case in reversed(OWN)}
 ELSEWHERE = {"rotary-convention"}  # another tool reports it: two models of different conventions
 
 
@@ -39,8 +40,10 @@ ELSEWHERE = {"rotary-convention"}  # another tool reports it: two models of diff
 
 
 @pytest.mark.parametrize("case", OWN, ids=lambda c: f"{'+'.join(c.ids) or 'healthy'}-{c.name}")
-def test_patient(case: Entry) -> None:
-    """Sizes and seeds take turns."""
+def test_patient(case: Entry, request: pytest.FixtureRequest) -> None:
+    """Sizes and seeds take turns; the first patient of a bug has two numbers of tokens."""
+    if case.ids and case is not FIRST[case.ids]:
+        request.getfixturevalue("one_size")
     place = CASES.index(case)
     number = place % len(case.sizes)
     seed, (e, h) = (place + number) % 2, case.sizes[number]
@@ -68,12 +71,14 @@ def test_every_bug_has_two_patients_and_every_variant_one() -> None:
     assert written[()] >= 12 and len(UNKNOWN) >= 8
 
 
+@pytest.mark.usefixtures("one_size")
 def test_planted_mistakes_are_named_or_unexplained() -> None:
-    found = [(outcome(host, *one), one[0]) for host in HOSTS for one in mutants(host, most=14)]
+    found = [(outcome(host, *one), one[0]) for host in HOSTS for one in mutants(host, most=10)]
     assert [one for one in found if one[0] not in ("named", "unexplained", "refused")] == []
-    assert Counter(words for words, _ in found)["named"] >= 49
+    assert Counter(words for words, _ in found)["named"] >= 42
 
 
+@pytest.mark.usefixtures("one_size")
 @pytest.mark.parametrize(("step", "id"), RULES, ids=lambda one: getattr(one, "name", one))
 def test_a_broken_rule_shows(step: Step, id: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without its rule, a bug is not reported, and its patients are not healthy.
@@ -135,15 +140,13 @@ def test_the_module_stays_as_it_was() -> None:
 
 
 def test_the_report_does_not_depend_on_weights_or_earlier_calls() -> None:
-    text = str(diagnose(ViewsScaledByEmbed(24, 4), 4))
-    torch.manual_seed(9)
-    assert str(diagnose(ViewsScaledByEmbed(24, 4), 4)) == text
+    report = diagnose(ViewsMerge(24, 4), 4)
+    assert report.ids == ("merge-no-transpose",)
     for change in (nn.init.zeros_, nn.init.ones_):
         module = ViewsMerge(24, 4)
         for parameter in module.parameters():
             change(parameter)
-        assert diagnose(module, 4) == diagnose(module, 4)
-        assert diagnose(module, 4).ids == ("merge-no-transpose",)
+        assert diagnose(module, 4) == report
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
@@ -199,10 +202,7 @@ def test_an_error_inside_forward_names_its_line() -> None:
         (lambda: diagnose(nn.Linear(24, 24)), "num_heads must be given"),
         (lambda: diagnose(lambda x: x, 4), "a function must come with its weights"),
         (lambda: diagnose(Views(24, 4), 4, causal=causal_mask(3)), "causal must be True, False"),
-        (
-            lambda: diagnose(Views(24, 4), 4, mask=torch.ones(2, 3, 4, 5, 5) > 0),
-            "mask must have shape",
-        ),
+        (lambda: diagnose(Views(24, 4), 4, mask=torch.ones(1, 2, 3, 4, 5)), "mask must have shape"),
         (lambda: diagnose(Views(24, 4), 4, context=-1), "context must be a tensor (b, j, width)"),
         (lambda: diagnose(Packed(24, 4), 4, context=True, causal=True), "causal must be None"),
         (lambda: diagnose(torch.jit.script(nn.Linear(24, 24)), 4), "torch.jit"),

@@ -57,10 +57,8 @@ def right(tmp_path: Path) -> tuple[Case, Path]:
     root = tmp_path / "owner" / "name"
     root.mkdir(parents=True)
     (root / "model.py").write_text(SOURCE, encoding="utf-8")
-    words = "written for this test"
-    return Case(
-        *("right", "owner/name", "0" * 40, "model.py", BUILD, "num_heads=4"), "healthy", words
-    ), root
+    place = ("owner/name", "0" * 40, "model.py")
+    return Case("right", *place, BUILD, "num_heads=4", "healthy", "written for this test"), root
 
 
 def test_every_kind_says_what_may_be_named() -> None:
@@ -97,7 +95,7 @@ def test_planted_mistakes_are_named(right: tuple[Case, Path]) -> None:
     assert sum(one.outcome == NAMED for one in found) >= 5
     assert len({one.planted.kind for one in found}) == 6
     assert (root / "model.py").read_text(encoding="utf-8") == SOURCE
-    assert [one.planted for one in tried(case, root, most=2)] == [o.planted for o in found[:2]]
+    assert [one.planted for one in tried(case, root, most=1)] == [found[0].planted]
 
 
 def test_what_changes_no_number_is_left_out(
@@ -114,11 +112,8 @@ def test_what_changes_no_number_is_left_out(
 
 def test_calls_that_fail_are_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    given = [
-        *(torch.ones(2, wide) for wide in range(6, 12)),
-        torch.ones(2, 3) / 0,
-        torch.ones(2, 3),
-    ]
+    wide = [torch.ones(2, width) for width in range(6, 12)]
+    given = [*wide, torch.ones(2, 3) / 0, torch.ones(2, 3)]
 
     def examine(module: nn.Module, tool: str, words: dict[str, object]) -> dict[str, object]:
         for x in given:
@@ -164,12 +159,9 @@ def test_only_what_a_layer_returns_is_bent() -> None:
         "scores = self.dropout_of(scores + self.causal_mask(x))\n"
         "        return self.proj((F.softmax(scores, dim=-1)",
     )
-    bent = {
-        one.before for one in mistakes(text, BUILD) if one.kind == "what a layer returns is bent"
-    }
-    assert {one.split("(")[0] for one in bent} == {
-        f"self.{n}" for n in ("query", "key", "value", "proj")
-    }
+    kinds = (one for one in mistakes(text, BUILD) if one.kind == "what a layer returns is bent")
+    layers = {f"self.{name}" for name in ("query", "key", "value", "proj")}
+    assert {one.before.split("(")[0] for one in kinds} == layers
 
 
 def test_the_table_says_what_went_wrong(right: tuple[Case, Path]) -> None:

@@ -243,7 +243,7 @@ def test_a_notebook_is_read_without_its_shell(tmp_path: Path) -> None:
 def test_a_case_in_its_own_process(
     sick: Case, tree: Path, change: dict, state: str, words: str
 ) -> None:
-    verdict = examined(replace(sick, **change), tree, 1.0 if state == "late" else 100.0)
+    verdict = examined(replace(sick, **change), tree, 0.1 if state == "late" else 100.0)
     assert verdict.state == state and words in verdict.words
     assert verdict.helped == ("help" in change)
     if state == "answered":

@@ -115,9 +115,9 @@ class Tape(TorchDispatchMode):
     def ids(self, t: Tensor, name: str = "") -> Tensor:
         """Return the ids of the numbers of a tensor; new ones for a tensor from before the run."""
         t = _real(t)
-        view, shadow = self._view(t), self._shadows[self._key(t)]
+        view = self._view(t)
         if bool((view < 0).any()):
-            new = self._new(t)
+            shadow, new = self._shadows[self._key(t)], self._new(t)
             self.given.append((name, int(new.min()), int(new.max()) + 1))
             places = torch.arange(len(shadow)).as_strided(t.shape, t.stride(), t.storage_offset())
             shadow[places[view < 0]] = new[view < 0]  # a broadcast tensor has fewer of them

@@ -191,11 +191,11 @@ def paths(
             yield path, state
         return
     for form in (*steps[0].forms, *steps[0].found(state)):
-        if len(form.ids) > mistakes or not form.applies(state):
+        left = mistakes - len(form.ids)
+        if left < 0 or (left and len(steps) == 1) or not form.applies(state):
             continue
         made = steps[0].apply(form, state)
         if made is not None:
-            left = mistakes - len(form.ids)
             yield from paths(steps[1:], {**state, **made}, left, path.then(form))
 
 

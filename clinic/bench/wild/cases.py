@@ -6,6 +6,7 @@ import re
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from functools import cache
 from pathlib import Path
 
 FOLDER = Path(__file__).parents[1] / "cases"
@@ -64,6 +65,7 @@ class Case:
         return f"https://github.com/{self.repository}" if named else self.repository
 
 
+@cache  # two megabytes of TOML
 def read_cases(folder: Path = FOLDER) -> tuple[Case, ...]:
     """Return all cases of a folder, file by file.
 

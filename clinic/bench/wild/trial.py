@@ -25,7 +25,6 @@ except ImportError:  # Windows: there the clock alone limits
     resource = None  # type: ignore[assignment]
 
 CLINIC = "wild.clinic:examine"
-STATES = ("answered", "refused", "late", "broken")
 NEW_USER_AND_NETWORK = 0x10000000 | 0x40000000  # CLONE_NEWUSER | CLONE_NEWNET of Linux
 WORDS = 4000  # of a message, at most
 PATIENCE = 20  # seconds of waiting for one of processor time

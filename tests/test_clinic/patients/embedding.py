@@ -14,7 +14,7 @@ from patients.bank import CASES, Entry
 from patients.positions import made
 from utils.embedding import PatchEmbedding, patchify
 
-IMAGE, PATCH, CHANNELS, COUNT = (8, 12), (2, 3), 3, 16
+IMAGE, PATCH, CHANNELS, COUNT = (4, 12), (2, 3), 3, 8
 
 
 def embedding(*ids: str, sizes: tuple = ((20, 1), (18, 1)), name: str = "", **options) -> Callable:
@@ -59,7 +59,7 @@ class ByLinear(nn.Module):
     def __init__(self, e):
         super().__init__()
         self.project = nn.Linear(CHANNELS * PATCH[0] * PATCH[1], e)
-        self.position = nn.Embedding(40, e)
+        self.position = nn.Embedding(12, e)
 
     def patches(self, x):
         ph, pw = PATCH
