@@ -110,7 +110,7 @@ class Bank:
 
 
 class Banks(dict[str, Bank]):
-    """The answers to the exercises of a chapter, by exercise; says which one is missing."""
+    """The answers to the exercises of a chapter, by exercise; an error names a missing one."""
 
     def __missing__(self, id: str) -> Bank:
         raise ValueError(
@@ -170,7 +170,7 @@ class Task:
         return self.solution.replace(answer.old, answer.text)
 
     def judge(self, text: str, explain: bool = True) -> Verdict:
-        """Run answer cells and asks the check. Pictures are not drawn: no check looks at them."""
+        """Run answer cells and ask the check. Pictures are not drawn: no check looks at them."""
         postponed: list[str] = []
         verdict = self._judged(text, explain, postponed)
         if postponed and verdict.answer not in postponed:
@@ -355,7 +355,7 @@ def code_cells(path: Path) -> Iterator[tuple[str, str]]:
 
 @cache
 def tasks(path: Path) -> dict[str, Task]:
-    """Run a master and returns its checked exercises, with the names that each one meets."""
+    """Run a master and return its checked exercises, with the names that each one meets."""
     import matplotlib
 
     matplotlib.use("Agg")

@@ -301,7 +301,7 @@ FILES = [name for group in course().utils for name in group if name not in ("tra
 
 @cache
 def definitions(path: Path) -> dict[str, Any]:
-    """Run the imports and the definitions of a chapter, nothing else, and returns its names."""
+    """Run the imports and the definitions of a chapter, nothing else, and return its names."""
     nodes = [node for tree in Chapter.read(path).trees for node in tree.body]
     imports = [n for n in nodes if isinstance(n, ast.Import | ast.ImportFrom)]
     built = [n for n in nodes if isinstance(n, ast.FunctionDef | ast.ClassDef)]

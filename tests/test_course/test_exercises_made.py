@@ -48,7 +48,7 @@ def folder(tmp_path: Path) -> Folder:
 
 
 def make(folder: Folder, *arguments: str) -> bool:
-    """Call the command; says whether it was content."""
+    """Call the command; say whether it was content."""
     return not exercises.main(arguments, folder.root)
 
 

@@ -140,7 +140,7 @@ def copy_settings(folder: Path, fork: bool = True) -> None:
 
 
 def pytest_says(folder: Path, *words: str) -> str:
-    """Run pytest in a folder and returns what it says."""
+    """Run pytest in a folder and return what it says."""
     command = [*PYTEST, *words]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=600)
     return done.stdout
@@ -184,7 +184,7 @@ class Asked:
         self.kernel = conftest.PatientKernel(manager, folder, seconds=600)
 
     def says(self, code: str) -> str:
-        """Run code; returns what it prints, or the name of its error. "begun" is interrupted."""
+        """Run code; return what it prints, or the name of its error. "begun" is interrupted."""
         request, said = self.kernel.kc.execute(code), ""
         while True:
             message = self.kernel.kc.get_iopub_msg(timeout=600)

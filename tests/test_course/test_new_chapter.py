@@ -38,7 +38,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def call(root: Path, *module: str | Path) -> str:
-    """Call a module of the copy and returns what it says."""
+    """Call a module of the copy and return what it says."""
     paths = os.pathsep.join([str(root), str(root / "clinic")])
     done = subprocess.run(
         [sys.executable, "-m", *map(str, module)],

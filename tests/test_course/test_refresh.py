@@ -19,7 +19,7 @@ from tools.course.notebook import COURSE_KEY, PNG_SIGNATURE, WIDGET_STATE, Cell,
 
 
 def run(folder: Path, *cells: Cell, name: str = "00_tiny.ipynb") -> Path:
-    """Write a notebook of these cells and refreshes it."""
+    """Write a notebook of these cells and refresh it."""
     path = folder / name
     path.write_text(canonical(notebook(*cells)), encoding="utf-8")
     assert asyncio.run(refresh.refresh([path])) == 0
