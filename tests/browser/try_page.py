@@ -48,7 +48,7 @@ FAINT = """style => {
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Address:
-    """Return a function that exports a stored notebook, once, and sayss where the page is."""
+    """Return a function that exports a stored notebook, once, and says where the page is."""
     folder = tmp_path_factory.mktemp("pages")
 
     def export(path: Path) -> str:

@@ -62,7 +62,7 @@ FAULTS = """() => [...document.querySelectorAll(".page")].flatMap((page, place) 
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Address:
-    """Return a function that makes the slides of a chapter, once, and sayss where they are."""
+    """Return a function that makes the slides of a chapter, once, and says where they are."""
     folder = tmp_path_factory.mktemp("slides") / "Mein Stück, 100 %"  # a stick has any name
 
     def make(chapter: Chapter) -> Path:
