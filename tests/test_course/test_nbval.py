@@ -136,7 +136,7 @@ def copy_settings(folder: Path, fork: bool = True) -> None:
         (folder / name).parent.mkdir(exist_ok=True)
         shutil.copy(ROOT / name, folder / name)
     if not fork:  # as on a system that cannot: one kernel starts quicker so
-        (folder / server).write_text("CAN_FORK, KernelForkServer = False, None\n")
+        (folder / server).write_text("CAN_FORK, KernelForkServer = False, object\n")
 
 
 def pytest_says(folder: Path, *words: str) -> str:
