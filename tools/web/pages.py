@@ -24,7 +24,7 @@ LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
 FENCE = re.compile(r"^(```.*?^```)", re.MULTILINE | re.DOTALL)
 WITHOUT_SCRIPTS = "The explorer needs JavaScript; the still picture next to it shows the same."
 # The summary of a guess that was not made. On the site no code runs: one click shows the answer.
-ASKED = re.compile(r"<summary>no (?:guess|diagnosis) yet[^<]*</summary>")
+ASKED = re.compile(r"<summary>no (?:guess|answer) yet[^<]*</summary>")
 TO_OPEN = "<summary>Predict first, then open the answer</summary>"
 # One style sheet and one script of the site serve all explorers; their data are JSON in the page.
 STYLE_OR_SCRIPT = re.compile(r"<style>.*?</style>|<script>.*?</script>", re.DOTALL)
