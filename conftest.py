@@ -213,7 +213,7 @@ class Kernels(NbvalKernelspecManager):
 
 
 class Notebook(IPyNbFile):
-    """Collect the cells of a notebook as `Cell`, and run them in a `PatientKernel`."""
+    """The cells of a notebook as `Cell`, run in a `PatientKernel`."""
 
     def setup(self) -> None:
         option = self.config.option

@@ -16,6 +16,7 @@ import ast
 import math
 import re
 from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 from html import escape
 from pathlib import Path
 from typing import NamedTuple
@@ -339,6 +340,7 @@ def lines_of_rooms() -> dict[str, int]:
     return lines
 
 
+@cache
 def imports() -> dict[Path, set[Path]]:
     """Return which files of the rooms each file imports."""
     modules: dict[str, Path] = {}

@@ -74,7 +74,7 @@ def file_of(name: str) -> str:
 
 
 def longest_first(names: Iterable[str], seconds: dict[str, float]) -> list[int]:
-    """Return the order in which several processes are done first: the longest file first.
+    """Return the order in which several processes end soonest: the longest file first.
 
     Args:
         names: ids of tests and of cells; those of one file stay together and in their order.

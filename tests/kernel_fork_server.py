@@ -158,7 +158,7 @@ def group(process: int) -> None:
 
 
 def become_kernel(order: dict, files: list) -> None:
-    """Turn this fork into a kernel with the files, the folder and the environment of who asked."""
+    """Turn this fork into a kernel with the files, the folder and the environment of the caller."""
     code = 1
     try:
         group(os.getpid())

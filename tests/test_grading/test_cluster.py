@@ -252,15 +252,20 @@ def test_a_hanging_worker_and_a_lost_scheduler_lose_nothing(
     (hanging,) = run.running
     pid = workers.client.run(os.getpid, workers=[hanging])[hanging]
     psutil.Process(pid).suspend()
-    while not (waiting := run.step([])):
+    waiting: list[Job] = []
+
+    def is_handed_back() -> bool:
         assert hanging in run.running
+        waiting.extend(run.step([]))
+        return bool(waiting)
+
+    wait_until(is_handed_back)
     assert f"worker {hanging} failed with Ada: it ended\n" in capsys.readouterr().out
     assert not run.step(waiting)
     assert run.running and hanging not in run.running
     cluster.close()
     with pytest.raises(Refusal, match="SCHEDULER must answer during the whole run") as refusal:
-        while True:
-            run.step([])
+        wait_until(lambda: bool(run.step([])))
     assert "0 of 1 students are done. To continue, run it again" in str(refusal.value)
     run.stop()
     checkpoint.end(whole=False)
