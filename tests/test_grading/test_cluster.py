@@ -144,6 +144,13 @@ def start_worker(cluster, tmp_path_factory) -> Iterator[Callable[..., None]]:
 
 
 @pytest.fixture(scope="module")
+def unfit_workers(start_worker, course) -> None:
+    """Start two workers that may not grade: with another course, and without a sandbox."""
+    start_worker(course)
+    start_worker(PATH="/nowhere")
+
+
+@pytest.fixture(scope="module")
 def one_machine(students, tmp_path_factory) -> Iterator[Callable[[], dict[str, bytes]]]:
     """Start the grading on this machine; return what waits for its results."""
     command = Command(students, tmp_path_factory.mktemp("pool") / "out", "--jobs", "2")
@@ -183,11 +190,12 @@ def sandboxes() -> list[psutil.Process]:
     return ours("fork_server.py")
 
 
-def busy_worker() -> psutil.Process:
-    """Wait until a worker grades a student, and return it."""
+def busy_worker(run: Command) -> psutil.Process:
+    """Wait until a worker of a run grades a student, and return it."""
     found: list[psutil.Process] = []
 
     def look() -> bool:
+        assert run.process.poll() is None, run.said
         with contextlib.suppress(psutil.Error):
             every = graders()
             busy = [p.parent().ppid() for p in every if p.parent() in every]
@@ -198,11 +206,9 @@ def busy_worker() -> psutil.Process:
     return found[0]
 
 
-def test_unfit_workers_are_refused(cluster, start_worker, course, one_machine):
+def test_unfit_workers_are_refused(cluster, unfit_workers, one_machine):
     """Nothing is graded with another course, nor outside of a sandbox unless that is wanted."""
     kind = choose()[0]
-    start_worker(course)
-    start_worker(PATH="/nowhere")
     wait_until(lambda: len(cluster.scheduler.workers) == 2)
     workers = Workers(cluster.scheduler_address, [CHAPTER])
     with pytest.raises(Refusal, match="SCHEDULER must have a worker with this course") as refusal:
@@ -215,12 +221,15 @@ def test_unfit_workers_are_refused(cluster, start_worker, course, one_machine):
     workers.client.close()
 
 
-def test_whatever_ends_loses_nothing(cluster, start_worker, students, one_machine, tmp_path):
+@pytest.mark.skipif(not choose()[0].isolates, reason="no sandbox works on this machine")
+def test_whatever_ends_loses_nothing(
+    cluster, unfit_workers, start_worker, students, one_machine, tmp_path
+):
     """A killed worker and Ctrl-C: the tables are the same."""
     start_worker()
     start_worker()
     run = Command(students, tmp_path / "out", "--scheduler", cluster.scheduler_address)
-    busy_worker().kill()
+    busy_worker(run).kill()
     run.wait_for(": it ended\n")
     assert "the folder checks must be" in run.said and "is not installed" in run.said
     run.wait_for("1/2")

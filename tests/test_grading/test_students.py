@@ -105,7 +105,7 @@ ACCIDENTS: dict[str, tuple[str, int, str]] = {
     ),
     "crashes": ("import os\nos.abort()", 1, "stopped in 03.2: its process died (SIGABRT)"),
     "takes memory": (
-        "def take():\n    hoard = []\n    while True:\n        hoard.append(torch.ones(10**7))\n"
+        "def take():\n    hoard = []\n    while True:\n        hoard.append(torch.empty(10**7))\n"
         "take()",
         3,
         "",
