@@ -193,7 +193,9 @@ def fit(
     images, labels = images.to(device), labels.to(device)
     generator = torch.Generator().manual_seed(seed)
     steps = epochs * -(-len(images) // batch_size)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate, weight_decay=weight_decay)
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=learning_rate, weight_decay=weight_decay, fused=True
+    )
     if schedule is None:
         scheduler = _one_cycle(optimizer, steps, warm_up, cycle_momentum=True)
     else:
@@ -263,7 +265,7 @@ def fit_batches(
     check_real("fit_batches", "[0, 1)", "Pass for example warm_up=0.1.", warm_up=warm_up)
     generator = torch.Generator().manual_seed(seed)
     optimizer = torch.optim.AdamW(
-        model.parameters(), lr=learning_rate, betas=betas, weight_decay=weight_decay
+        model.parameters(), lr=learning_rate, betas=betas, weight_decay=weight_decay, fused=True
     )
     scheduler = _one_cycle(optimizer, steps, warm_up, cycle_momentum=False)
     history = History()

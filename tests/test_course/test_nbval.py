@@ -227,8 +227,11 @@ def test_a_forked_kernel_is_a_kernel_of_its_own(
 
 
 @pytest.mark.skipif(not CAN_FORK, reason="kernels are forked on Linux only")
-@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGKILL])
-@pytest.mark.parametrize("several", [[], ["-n", "2", "--dist", "loadfile"]], ids=["one", "several"])
+@pytest.mark.parametrize(
+    ("sent", "several"),
+    [(signal.SIGKILL, []), (signal.SIGTERM, ["-n", "2", "--dist", "loadfile"])],
+    ids=["one", "several"],
+)
 def test_a_killed_run_leaves_no_process(
     tmp_path: Path, sent: signal.Signals, several: list[str]
 ) -> None:
