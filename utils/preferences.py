@@ -33,7 +33,7 @@ def sequence_log_probs(model: nn.Module, ids: Tensor, answer: Tensor) -> Tensor:
     if answer.dtype != torch.bool:
         raise ValueError(
             f"{where}: answer must be a boolean tensor, True = counts, got {answer.dtype}. "
-            "Of ones and zeros take answer.bool()."
+            "If they are ones and zeros, pass answer.bool()."
         )
     if answer[:, 0].any():
         raise ValueError(

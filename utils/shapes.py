@@ -73,7 +73,7 @@ def compare_guess(guess: Sequence[int], shape: Sequence[int]) -> str:
 
     Returns:
         "right", "no shape" (not a tuple of integers), "rank" (another number of axes), "order"
-        (the same sizes in another order), "layout" (as many numbers, arranged differently) or
+        (the same sizes in a different order), "layout" (as many numbers, arranged differently) or
         "sizes".
     """
     try:
@@ -97,7 +97,7 @@ def check_guess(guess: Sequence[int] | EllipsisType, answer: Tensor | Sequence[i
     wrong guess does not stop Run All. Write the guess in the cell that checks it.
 
     >>> check_guess((4, 3), torch.zeros(3, 4))
-    not (4, 3): the shape is (3, 4), the same sizes in another order
+    not (4, 3): the shape is (3, 4), the same sizes in a different order
 
     Args:
         guess: a tuple of integers, or `...` for "no guess yet".
@@ -120,8 +120,8 @@ def check_guess(guess: Sequence[int] | EllipsisType, answer: Tensor | Sequence[i
     wrong = [str(axis) for axis, (g, s) in enumerate(zip(guessed, shape, strict=False)) if g != s]
     why = {
         "rank": f"{len(shape)} axes and not {len(guessed)}",
-        "order": "the same sizes in another order",
-        "layout": "as many numbers, laid out otherwise",
+        "order": "the same sizes in a different order",
+        "layout": "as many numbers, laid out differently",
         "sizes": f"look at axis {', '.join(wrong)}",
     }
     print(f"not {guessed}: the shape is {shape}, {why[kind]}")

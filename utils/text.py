@@ -172,8 +172,8 @@ def train_bpe(
     least = len(SPECIAL) + 256 * byte_fallback + len(letters)
     if not any(lines) or vocab_size < least:
         raise ValueError(
-            "train_bpe: vocab_size must count the special ids, the bytes and every letter, "
-            f"got vocab_size={vocab_size} for {len(letters) - 1} letters. "
+            "train_bpe: vocab_size must count the special ids, the bytes and every character, "
+            f"got vocab_size={vocab_size} for {len(letters) - 1} characters. "
             f"Pass sentences, and at least {least}."
         )
     written = io.BytesIO()

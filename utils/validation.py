@@ -73,9 +73,9 @@ def check_mask(
     if not isinstance(attn_mask, Tensor) or attn_mask.dtype != torch.bool:
         got = attn_mask.dtype if isinstance(attn_mask, Tensor) else type(attn_mask).__name__
         tensor = name if isinstance(attn_mask, Tensor) else f"torch.tensor({name})"
-        fix = f"Of ones and zeros (1 = may attend) take {tensor}.bool()"
+        fix = f"If 1 means may attend, pass {tensor}.bool()"
         if isinstance(attn_mask, Tensor) and attn_mask.dtype.is_floating_point:
-            fix += f", of a mask that is to be added (0 = may attend) {name} == 0"
+            fix += f"; if 0 does (a mask that is added), pass {name} == 0"
         raise ValueError(
             f"{where}: {name} must be a boolean tensor, True = may attend, got {got}. {fix}."
         )
@@ -86,11 +86,11 @@ def check_mask(
     ):
         return
     if sizes == shape[-1:]:
-        fix = f"One row of keys for all queries is {name}[None]."
+        fix = f"For one row of keys, pass {name}[None]."
     elif len(shape) == 4 and sizes == (shape[0], shape[3]):
-        fix = f"One row of keys for each sequence is {name}[:, None, None, :]."
+        fix = f"For one row of keys per sequence, pass {name}[:, None, None, :]."
     elif len(shape) == 4 and sizes == (shape[0], *shape[2:]):
-        fix = f"One mask for each sequence is {name}[:, None]."
+        fix = f"For one mask per sequence, pass {name}[:, None]."
     else:
         fix = "Its last two axes are queries i and keys j; each axis has this size or 1."
     raise ValueError(

@@ -283,7 +283,7 @@ def test_predictions_are_checked_kept_and_forgotten(site: Path, page: Page) -> N
     wrong.fill("(6, 37, 8, 37)")
     page.locator("form.sbs-predict button").nth(2).click()
     expect(said_too).to_have_text(
-        "not (6, 37, 8, 37): the shape is (6, 8, 37, 37), the same sizes in another order"
+        "not (6, 37, 8, 37): the shape is (6, 8, 37, 37), the same sizes in a different order"
     )
     page.reload()
     assert [fold.get_attribute("open") for fold in folds.all()] == ["", None, "", None]

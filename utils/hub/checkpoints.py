@@ -69,7 +69,7 @@ def read_tensors(where: str, folder: Path) -> dict[str, Tensor]:
     if (folder / "model.safetensors").is_file():
         return _read_file(where, folder / "model.safetensors")
     if not (folder / INDEX).is_file():
-        fix = "Save it anew with save_pretrained, which writes safetensors."
+        fix = "Save it again with save_pretrained, which writes safetensors."
         if any(path.suffix in (".bin", ".pt", ".pth") for path in folder.iterdir()):
             fix = f"Pickle can run code when it is read, so it is not read here. {fix}"
         raise ValueError(

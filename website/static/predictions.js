@@ -36,8 +36,8 @@ function compare(guess, shape) {
   const wrong = shape.flatMap((size, axis) => (size === guess[axis] ? [] : [axis]));
   const why =
     guess.length !== shape.length ? `${shape.length} axes and not ${guess.length}`
-    : sorted(guess) === sorted(shape) ? "the same sizes in another order"
-    : product(guess) === product(shape) ? "as many numbers, laid out otherwise"
+    : sorted(guess) === sorted(shape) ? "the same sizes in a different order"
+    : product(guess) === product(shape) ? "as many numbers, laid out differently"
     : `look at axis ${wrong.join(", ")}`;
   return `not ${shown(guess)}: the shape is ${shown(shape)}, ${why}`;
 }
