@@ -35,6 +35,9 @@ CONTEXT = multiprocessing.get_context("spawn" if os.name == "nt" else "forkserve
 if os.name != "nt":
     CONTEXT.set_forkserver_preload(
         [
+            "sklearn.datasets",
+            "sklearn.model_selection",
+            "torch._dynamo",  # the first optimizer would import it
             "torch.distributed.checkpoint.state_dict",
             "torch.distributed.fsdp",
             "utils.training",
