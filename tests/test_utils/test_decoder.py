@@ -367,7 +367,7 @@ BAD: list[tuple[Callable[[], object], str]] = [
     ),
     (
         lambda: transformer()(SOURCE, TARGET, REAL_SOURCE[:, 0, 0]),
-        "is source_mask[:, None, None, :]",
+        "pass source_mask[:, None, None, :]",
     ),
     (
         lambda: transformer()(SOURCE, TARGET, causal_mask(J)),
