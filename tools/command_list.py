@@ -74,7 +74,7 @@ COMMANDS = (
     ),
     Command(
         "readme",
-        "update the tables of README.md",
+        "update the tables of README.md and docs/",
         target="tools.course.tables",
         arguments=(CHECK,),
         examples=("readme", "readme --check"),
@@ -338,7 +338,7 @@ COMMANDS = (
             arg("--week", "name of the week, and of its folder in OUT", "WEEK", required=True),
             arg("--out", "folder for all weeks", "OUT", required=True),
         ),
-        examples=("collect --week 3 --out term", "collect 03 04 --week 3 --out term"),
+        examples=("collect --week 3 --out work", "collect 03 04 --week 3 --out work"),
         instructors=True,
     ),
     Command(

@@ -35,6 +35,8 @@ JUPYTERLAB = {
 }
 # The kernel for notebooks outside of a course that was installed with `here`.
 KERNEL = "Attention, shape by shape"
+# What notebooks import, or need to run, and `utils` does not.
+FOR_NOTEBOOKS = ("jupyter", "pycocotools", "torchinfo", "transformers")
 
 
 # --------------------------------------------------------------------------------- what can do it
@@ -259,7 +261,7 @@ def here(arguments: Sequence[str] = ()) -> None:
     """Install the packages for learning into the current Python's environment."""
     parse_arguments("here", arguments)
     check_machine()
-    _pip(sys.executable, "-e", "./clinic", "-e", ".", "torchinfo", "jupyter")
+    _pip(sys.executable, "-e", "./clinic", "-e", ".", *FOR_NOTEBOOKS)
     write_path(Path(sysconfig.get_path("purelib")), always=False)
     write_kernel(Path(sys.prefix))
     print(f"notebooks in {ROOT} now find the course; restart their kernels")

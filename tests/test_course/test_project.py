@@ -30,6 +30,7 @@ from tools.commands import Refusal
 from tools.course import tables
 from tools.course.registry import Chapter as Listed
 from tools.course.registry import course
+from tools.install import FOR_NOTEBOOKS
 
 UTILS = sorted(path for path in ROOT.glob("utils/*.py") if path.stem != "__init__")
 # A folder of utils counts as one file.
@@ -98,17 +99,30 @@ def test_imports_run_in_the_direction_of_the_design(path: Path) -> None:
     assert used <= left, f"{path.name} may not import {sorted(used - left)}"
 
 
+def declared() -> set[str]:
+    """Return the modules that `utils` may import."""
+    packages = {"scikit-learn": "sklearn", "pillow": "PIL", "ipython": "IPython"}
+    names = [Requirement(text).name for text in project()["dependencies"]]
+    # The first comes with IPython.
+    return {"matplotlib_inline", "utils", *sys.stdlib_module_names} | {
+        packages.get(name, name) for name in names
+    }
+
+
 @pytest.mark.parametrize("path", ALL_OF_UTILS, ids=title)
 def test_utils_needs_only_what_pyproject_names(path: Path) -> None:
-    packages = {"scikit-learn": "sklearn", "pillow": "PIL", "ipython": "IPython"}
-    declared = {
-        packages.get(requirement.name, requirement.name)
-        for requirement in map(Requirement, project()["dependencies"])
-    }
-    # The first comes with IPython.
-    declared |= {"matplotlib_inline", "utils", *sys.stdlib_module_names}
     used = {name.split(".")[0] for name in imports(ast.parse(path.read_text()))}
-    assert used <= declared, f"{path.name} needs {sorted(used - declared)}"
+    assert used <= declared(), f"{path.name} needs {sorted(used - declared())}"
+
+
+@pytest.mark.parametrize("path", CHAPTERS, ids=lambda path: path.stem)
+def test_make_here_installs_what_a_notebook_needs(path: Path) -> None:
+    """In another environment (Binder, for example) nothing else is installed."""
+    code = "\n".join("".join(cell["source"]) for cell in Chapter.read(path).code)
+    used = {name.split(".")[0] for name in imports(ast.parse(code))}
+    # The last comes with transformers.
+    given = {*declared(), *FOR_NOTEBOOKS, "attention_clinic", "checks", "tools", "tokenizers"}
+    assert used <= given, f"{path.name} needs {sorted(used - given)}"
 
 
 @pytest.mark.parametrize("path", ALL_OF_UTILS, ids=title)
