@@ -37,7 +37,6 @@ if os.name != "nt":
         [
             "sklearn.datasets",
             "sklearn.model_selection",
-            "torch._dynamo",  # the first optimizer would import it
             "torch.distributed.checkpoint.state_dict",
             "torch.distributed.fsdp",
             "utils.training",
