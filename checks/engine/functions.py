@@ -82,7 +82,8 @@ def same_function(
     for trial in range(trials.number):
         args = inputs(Case(trial, torch.float32 if trial == trials.number - 1 else torch.float64))
         here = names[: len(args)]
-        want, tracer = _same_results(answer, reference, args, here, causes)
+        tracer = CallTracer(deep=bool(forbidden))
+        want = _same_results(answer, reference, args, here, causes, tracer)
         allowed(tracer, forbidden or {}, answer, reference)
         floats = floats or any(t.is_floating_point() for t in tensors((want,)))
         if trial == 0 and gradients and floats:
@@ -97,11 +98,16 @@ def same_function(
 
 
 def _same_results(
-    answer: Callable, reference: Callable, args: tuple, names: Sequence[str], causes: Callable
-) -> tuple[Any, CallTracer]:
-    """Compare the results of one call; return the right one, and what the answer called."""
+    answer: Callable,
+    reference: Callable,
+    args: tuple,
+    names: Sequence[str],
+    causes: Callable,
+    tracer: CallTracer,
+) -> Any:
+    """Compare the results of one call, in which the answer is traced; return the right one."""
     given = copied(args)
-    with CallTracer() as tracer:
+    with tracer:
         got = run(answer, given, names)
     want = reference(*copied(args))
     if wrong := difference(got, want):
@@ -109,7 +115,7 @@ def _same_results(
         raise Wrong(wrong, why, aloud(names, args), explain.nearly(got, want))
     for change in changes(args, given, names):
         noticed(Wrong(change))
-    return want, tracer
+    return want
 
 
 def _causes(

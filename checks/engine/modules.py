@@ -83,13 +83,14 @@ def same_module(
         case = Case(trial)
         built = arguments(case)
         right = randomize(reference(**built).double().eval(), seed=trial)
-        with CallTracer() as building:
+        with CallTracer(deep=False) as building:
             module = _built(answer, built)
         _same_parameters(module, right)
         args = inputs(case)
         names = parameters_of(right)[: len(args)]
         causes = partial(_causes, explain.versions(mistakes), clinic, built, right, args)
-        tracer = _same_results(module, right, args, causes)
+        tracer = CallTracer(deep=bool(forbidden))
+        _same_results(module, right, args, causes, tracer)
         allowed(tracer, forbidden, answer.forward, getattr(reference, "forward", None))
         allowed(building, {n: w for n, w in forbidden.items() if "__init__" in n})
         _same_learning(module, right, args, names)
@@ -101,12 +102,13 @@ def _same_results(
     right: nn.Module,
     args: tuple,
     causes: Callable,
-) -> CallTracer:
-    """Compare the results with the same weights; return what the module called."""
+    tracer: CallTracer,
+) -> None:
+    """Compare the results with the same weights; the module is traced."""
     names = parameters_of(right)[: len(args)]
     module.load_state_dict(right.state_dict(), strict=False)  # its own buffers may stay
     given = copied(args)
-    with CallTracer() as tracer:
+    with tracer:
         got = run(module, given, names)
     want = copied(right(*copied(args)))
     if wrong := difference(got, want):
@@ -114,7 +116,6 @@ def _same_results(
         raise Wrong(wrong, why, aloud(names, args), explain.nearly(got, want))
     for change in changes(args, given, names):
         noticed(Wrong(change))
-    return tracer
 
 
 def _causes(

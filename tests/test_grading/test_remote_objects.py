@@ -303,11 +303,14 @@ def step(x):
         torch.manual_seed(0)
         with CallTracer() as tracer, Results([x]) as results, Tables(4, 2) as tables:
             step(x)
+        with CallTracer(deep=False) as shallow:
+            step(x)
         with Drawing(normal=True):
             negative = bool((step(x) < 0).any())  # never with torch.rand
         with DoubleConstants():
             kind = step(x.float()).dtype
-        called = tracer.called["softmax"], tracer.called["_softmax"], tracer.operations
+        called = (*(t.called[name] for t in (tracer, shallow) for name in ("softmax", "_softmax")),)
+        called += (tracer.operations, shallow.operations)
         return called, results.made, tables.found, negative, kind
 
     names = {}
@@ -315,8 +318,8 @@ def step(x):
     with student(code) as channel:
         remote = seen(remote_objects.Peer(*channel, is_open=False).get("step"))
     assert remote == seen(names["step"])
-    (*called, _), _, *others = remote
-    assert called == [1, 1] and others == [(5, 5), True, torch.float64]
+    (*called, _, _), _, *others = remote
+    assert called == [1, 1, 1, 0] and others == [(5, 5), True, torch.float64]
 
 
 def test_every_mode_of_the_checks_exists_in_the_sandbox():

@@ -553,7 +553,6 @@ def main() -> None:
     adopt_orphans()
     protect(True)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    gc.collect()
     gc.freeze()
     gc.enable()
     framing.send(out, {"ready": True})

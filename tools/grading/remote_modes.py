@@ -64,7 +64,7 @@ class RemoteMode:
 
 
 class RemoteTracer(RemoteMode):
-    kind, parameters = CallTracer, ("most",)
+    kind, parameters = CallTracer, ("most", "deep")
 
     def report(self) -> dict[str, Any]:
         return {"called": dict(self.mode.called), "operations": self.mode.operations}
