@@ -19,6 +19,7 @@ from notebook_rules import ROOT
 pytest.importorskip("nbgrader", reason="grading has requirements of its own: requirements-dev.txt")
 
 
+from tools.course.notebook import source
 from tools.grading import made_up_submissions
 from tools.grading.made_up_submissions import (
     CHEATS,
@@ -81,22 +82,13 @@ def with_edited_checks(notebook: dict[str, Any]) -> dict[str, Any]:
 
 
 # Code in the cell of exercise 2 of a notebook with solved exercises 1, 2 and 3 (1, 2 and 2 points),
-# the points of the notebook, and text of the reason.
+# the points of the notebook, and text of the reason. Each ends its kernel.
 ACCIDENTS: dict[str, tuple[str, int, str]] = {
-    "hangs": ("while True:\n    pass", 3, "03.2: it took longer than 2.5 s"),
-    "sleeps": ("import time\ntime.sleep(1000)", 3, "03.2: it took longer than 2.5 s"),
     "swallows": (
         "while True:\n    try:\n        while True:\n            pass\n"
         "    except BaseException:\n        continue",
         1,
         "could not be interrupted",
-    ),
-    "prints": ("while True:\n    print('x' * 10_000)", 3, "03.2: it printed more than 5 MB"),
-    "prints at once": ("print('x' * 50_000_000)", 5, "printed more than 5 MB"),
-    "prints from outside": (
-        "import subprocess\nsubprocess.run(['yes', 'x' * 1000])",
-        3,
-        "03.2: it printed more than 5 MB",
     ),
     "dies": (
         "import os\nos._exit(7)",
@@ -104,39 +96,55 @@ ACCIDENTS: dict[str, tuple[str, int, str]] = {
         "stopped in 03.2: its process exited (exit code 7)",
     ),
     "crashes": ("import os\nos.abort()", 1, "stopped in 03.2: its process died (SIGABRT)"),
-    "takes memory": (
-        "def take():\n    hoard = []\n    while True:\n        hoard.append(torch.empty(10**7))\n"
-        "take()",
-        3,
-        "",
-    ),
-    "tidies up": (
-        "import os, shutil\nos.makedirs('a/b')\nos.chdir('a')\nshutil.rmtree(os.getcwd())\n"
-        "shutil.rmtree(os.environ['HOME'])",
-        5,
-        "imports shutil",
-    ),
-    "stays behind": (
-        "import subprocess\n"
-        f"subprocess.Popen(['sleep', '{SLEEP}'], start_new_session=True)\n"
-        f"subprocess.Popen('sleep {SLEEP} & sleep {SLEEP} &', shell=True, start_new_session=True)",
-        5,
-        "imports subprocess",
-    ),
     "multiplies": (
         "import os, time\nfor _ in range(100):\n    if not os.fork():\n        time.sleep(1000)\n"
         "time.sleep(1000)",
         1,
         "it started more than 60 processes",
     ),
-    "odd but honest": (
+}
+# Answers of one notebook, by exercise, and text of the reason. All are stopped, and the next cell
+# runs: the solution of exercise 6 keeps its 4 points.
+INTERRUPTED = {
+    "1": ("while True:\n    pass", "03.1: it took longer than 2.5 s"),
+    "2": (
+        "def softmax(scores):\n    while True: pass",
+        "03.2: the check was stopped: it took longer than 2.5 s",
+    ),
+    # Without touching it: some machines are slow at that. It ends with an error.
+    "3": (
+        "def take():\n    hoard = []\n    while True:\n        hoard.append(torch.empty(10**7))\n"
+        "take()",
+        "",
+    ),
+    "4": ("while True:\n    print('x' * 10_000)", "03.4: it printed more than 5 MB"),
+    "5": (
+        "import subprocess\nsubprocess.run(['yes', 'x' * 1000])",
+        "03.5: it printed more than 5 MB",
+    ),
+    "7": ("import time\ntime.sleep(1000)", "03.7: it took longer than 2.5 s"),
+}
+# Code in the cells of solved exercises of one notebook, and text of the reason. It costs no points.
+HARMLESS = {
+    "1": ("print('x' * 50_000_000)", "03.1: it printed more than 5 MB"),
+    "2": (
+        "import subprocess\n"
+        f"subprocess.Popen(['sleep', '{SLEEP}'], start_new_session=True)\n"
+        f"subprocess.Popen('sleep {SLEEP} & sleep {SLEEP} &', shell=True, start_new_session=True)",
+        "imports subprocess",
+    ),
+    "3": (
         "import gc, os, copy, inspect\ngc.collect()\nos.environ['OMP_NUM_THREADS'] = '1'\n"
         "torch.backends.cudnn.deterministic = True\ntorch.set_default_device('cpu')\n"
         "torch.manual_seed = 0\ndef helper(check):\n    progress = check\n    return progress\n"
         "import torchinfo\ntorch.func.vmap(torch.exp)(torch.ones(3))\n"
         "torch.jit.script(torch.nn.Linear(2, 3))\n%time 1 + 1",
-        5,
         "replaces torch.manual_seed",
+    ),
+    "4": (
+        "import os, shutil\nos.makedirs('a/b')\nos.chdir('a')\nshutil.rmtree(os.getcwd())\n"
+        "shutil.rmtree(os.environ['HOME'])",
+        "imports shutil",
     ),
 }
 # Permanently replaces what checks call; the answer is correct and gets its points.
@@ -165,20 +173,20 @@ SMALL = [
 
 @dataclass(frozen=True)
 class Submitted:
-    """A submission, its points, and text of the reason."""
+    """A submission, its points, and texts of the reason."""
 
     path: str
     content: bytes
     points: float
-    reason: str
+    reasons: tuple[str, ...]
 
 
 def students(chapter: Assignment) -> dict[str, Submitted]:
     made: dict[str, Submitted] = {}
 
-    def add(name: str, content: Any, points: float, reason: str = "", file: str = STEM) -> None:
+    def add(name: str, content: Any, points: float, *reasons: str, file: str = STEM) -> None:
         content = content if isinstance(content, bytes) else raw(content)
-        made[name] = Submitted(f"{name}/{file}.ipynb", content, points, reason)
+        made[name] = Submitted(f"{name}/{file}.ipynb", content, points, reasons)
 
     # Few solutions save time.
     def few(*solved: str) -> dict[str, Any]:
@@ -187,12 +195,12 @@ def students(chapter: Assignment) -> dict[str, Submitted]:
     add("solved", chapter.solved(), 14)
     add("blank", chapter.blank, 0)
     add("half", few("1", "3", "5"), 1 + 2 + 2)
-    wrong = few("3", "4", "7")
+    wrong = few("1", "3", "4")
     cell = find_cell(wrong, "answer-03-4")
     cell["source"] = cell["source"].replace("dim=-1", "dim=-2")
-    add("wrong axis", wrong, 2)
-    endless = answer(few("1", "3"), "2", "def softmax(scores):\n    while True: pass")
-    add("endless answer", endless, 3, "03.2: the check was stopped: it took longer than 2.5 s")
+    answer(wrong, "2", "softmax = lambda scores: scores.softmax(-1)")
+    answer(wrong, "7", "<script>alert(1)</script>")
+    add("wrong axis", wrong, 5, "03.2, it cost nothing: the values are right, but it calls")
     cheats = few()
     for code, _ in CHEATS.values():
         inserted(cheats, code.replace("{n}", "03"))
@@ -208,10 +216,16 @@ def students(chapter: Assignment) -> dict[str, Submitted]:
 
     for name, (code, worth, reason) in ACCIDENTS.items():
         add(name, answer(few("1", "2", "3"), "2", softmax_that(code)), worth, reason)
+    stopped = few("6")
+    for number, (code, _) in INTERRUPTED.items():
+        answer(stopped, number, code)
+    add("interrupted", stopped, 4, *(reason for _, reason in INTERRUPTED.values()))
+    harmless = few("1", "2", "3", "4", "5")
+    for number, (code, _) in HARMLESS.items():
+        cell = find_cell(harmless, f"answer-03-{number}")
+        cell["source"] = f"{code}\n{source(cell)}"
+    add("harmless", harmless, 10, *(reason for _, reason in HARMLESS.values()))
     add("replaces, solved", answer(few("1", "2", "3"), "2", softmax_that(REPLACED)), 5, "replaces")
-    forbidden = answer(few("1"), "2", "softmax = lambda scores: scores.softmax(-1)")
-    answer(forbidden, "7", "<script>alert(1)</script>")
-    add("calls softmax", forbidden, 3, "03.2, it cost nothing: the values are right, but it calls")
     notebook = few("1", "2", "3")
     for code in SMALL:
         inserted(notebook, code)
@@ -292,9 +306,9 @@ def graded(chapter: Assignment, tmp_path_factory: pytest.TempPathFactory) -> dic
 
 
 NAMED = [
-    *("solved", "blank", "half", "wrong axis", "endless answer", "cheats"),
+    *("solved", "blank", "half", "wrong axis", "cheats"),
     *("edited checks", "edited checks, solved", "no metadata"),
-    *(*ACCIDENTS, "replaces, solved", "calls softmax", "small things", "gives up"),
+    *(*ACCIDENTS, "interrupted", "harmless", "replaces, solved", "small things", "gives up"),
     *("empty", "cut off", "not JSON", "no cells", "a list", "deep", "strange cells"),
     "the chapter",
 ]
@@ -304,7 +318,7 @@ NAMED = [
 def test_every_student_gets_the_points_and_the_reason(name, graded):
     wanted, row = graded["made"][name], graded["rows"][name]
     assert float(row["points"]) == wanted.points, row
-    assert wanted.reason in row["reason"]
+    assert [text for text in wanted.reasons if text not in row["reason"]] == []
     assert row["possible"] == "14"
 
 
@@ -385,7 +399,7 @@ def test_submissions_are_unchanged_and_no_files_or_processes_remain(graded):
 
 def test_a_page_shows_the_result_of_the_check_and_the_students_code(graded):
     page = (graded["out"] / "feedback" / "wrong axis.html").read_text(encoding="utf-8")
-    assert "2 of 14 points" in page
+    assert "5 of 14 points" in page
     assert "softmax runs over the queries" in page
     assert "softmax(dim=-2)" in page
     assert "not read by the instructor yet" in page
@@ -397,12 +411,12 @@ def test_a_page_runs_and_loads_nothing(graded):
         page = path.read_text(encoding="utf-8")
         assert not re.search(r"<(script|iframe|link|object|img(?! alt))", page), path.name
         assert not re.search(r"(src|href)=\"(?!data:)", page), path.name
-    page = (graded["out"] / "feedback" / "calls softmax.html").read_text(encoding="utf-8")
+    page = (graded["out"] / "feedback" / "wrong axis.html").read_text(encoding="utf-8")
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
 
 
 def test_long_output_does_not_reach_the_pages(graded):
-    for name in ("prints", "prints at once", "prints from outside"):
+    for name in ("interrupted", "harmless"):
         assert (graded["out"] / "feedback" / f"{name}.html").stat().st_size < 100_000
         assert (graded["out"] / "logs" / f"{name}.txt").stat().st_size < 100_000
 
