@@ -273,10 +273,9 @@ def generated(model: nn.Module, source: Tensor, steps: int) -> Tensor:
     return ids
 
 
-def model_and_pairs(case: Case) -> tuple[nn.Module, Tensor, Tensor]:
-    """Return a random model, padded sources, and targets that it generates in part."""
-    # A number of tokens that is a power of 2: the mean is exact in float32 too.
-    b, j, i, figures = 32, case["j"] + 2, 1 + case.random.choice((4, 8)), case["v"] + 1
+def model_and_source(case: Case, figures: int) -> tuple[nn.Module, Tensor]:
+    """Return a random model for targets of some figures, and 32 padded sources."""
+    j = case["j"] + 2
     sizes = {"source_size": 9, "target_size": FIRST + figures, "num_heads": case["h"]}
     model = Transformer(**sizes, embed_dim=4 * case["h"], **ONE_BLOCK).to(case.dtype)
     randomize(model, case["v"]).eval()
@@ -284,9 +283,17 @@ def model_and_pairs(case: Case) -> tuple[nn.Module, Tensor, Tensor]:
         for parameter in model.parameters():
             parameter *= 3
         model.head.bias[:FIRST] -= 1e4  # it generates no END and no padding
-    source = torch.randint(4, 9, (b, j), generator=case.generator)
-    lengths = torch.randint(1, j + 1, (b, 1), generator=case.generator)
+    source = torch.randint(4, 9, (32, j), generator=case.generator)
+    lengths = torch.randint(1, j + 1, (32, 1), generator=case.generator)
     source[torch.arange(j) >= lengths] = PADDING
+    return model, source
+
+
+def model_and_pairs(case: Case) -> tuple[nn.Module, Tensor, Tensor]:
+    """Return a random model, padded sources, and targets that it generates in part."""
+    # A number of tokens that is a power of 2: the mean is exact in float32 too.
+    i, figures = 1 + case.random.choice((4, 8)), case["v"] + 1
+    model, source = model_and_source(case, figures)
     own = generated(model, source, i - 1)
     changed = torch.rand(own.shape, generator=case.generator) < 0.3
     changed[:, 0] = False
@@ -324,7 +331,11 @@ LOSS_MISTAKES = patches(
 
 
 def model_and_batch(case: Case) -> tuple[nn.Module, tuple[Tensor, Tensor]]:
-    model, source, target = model_and_pairs(case)
+    """Return a random model, and a batch of padded sources and targets."""
+    figures = case["v"] + 1
+    model, source = model_and_source(case, figures)
+    target = FIRST + torch.randint(figures, (32, 6), generator=case.generator)
+    target[:, 0] = BEGIN
     target[::2, 3:] = PADDING
     return model, (source, target)
 
