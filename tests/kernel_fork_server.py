@@ -106,8 +106,9 @@ def serve(address: str) -> None:
     gc.disable()  # what is imported stays: looking for garbage meanwhile takes a fifth of the time
     for name in PRELOADED:
         importlib.import_module(name)
-    # It imports what the first optimizer would, which takes as long as torch itself.
-    sys.modules["torch"].compiler.reset()
+    if torch := sys.modules.get("torch"):
+        # It imports what the first optimizer would, which takes as long as torch itself.
+        torch.compiler.reset()
     gc.freeze()
     gc.enable()
     signal.signal(signal.SIGINT, signal.SIG_IGN)

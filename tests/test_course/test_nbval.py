@@ -127,16 +127,23 @@ DOCTORED: dict[Callable[[Cell], None], bool] = {
 
 
 PYTEST = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider"]
+SERVER = "tests/kernel_fork_server.py"
 
 
 def copy_settings(folder: Path, fork: bool = True) -> None:
-    """Put what `make test` reads before it collects into another folder."""
-    server = "tests/kernel_fork_server.py"
-    for name in ("conftest.py", "pyproject.toml", "tests/how_long.py", server):
+    """Put what `make test` reads before it collects into another folder.
+
+    Its kernels are forked from a process that has imported little; without `fork`, they are not
+    forked, as on a system that cannot: one kernel starts quicker so.
+    """
+    for name in ("conftest.py", "pyproject.toml", "tests/how_long.py"):
         (folder / name).parent.mkdir(exist_ok=True)
         shutil.copy(ROOT / name, folder / name)
-    if not fork:  # as on a system that cannot: one kernel starts quicker so
-        (folder / server).write_text("CAN_FORK, KernelForkServer = False, object\n")
+    text = (ROOT / SERVER).read_text(encoding="utf-8")
+    little, count = re.subn(r"PRELOADED = \([^)]*\)", 'PRELOADED = ("numpy",)', text)
+    assert count == 1
+    none = "CAN_FORK, KernelForkServer = False, object\n"
+    (folder / SERVER).write_text(little if fork else none, encoding="utf-8")
 
 
 def pytest_says(folder: Path, *words: str) -> str:
