@@ -125,12 +125,9 @@ def graded(request, tmp_path_factory) -> dict[str, Any]:
             path.write_bytes(raw(light(assignment_of("03").solved(HONEST))))
         (base / "tmp").mkdir()
         before = tree(base)
-        command = [
-            *GRADE,
-            str(base / "class"),
-            "--isolation",
-            request.param.name,
-        ]
+        # One attack stops the kernel, until the time of its cell is over.
+        options = ["--isolation", request.param.name, "--cell-seconds", "8"]
+        command = [*GRADE, str(base / "class"), *options]
         done = subprocess.run(
             command, capture_output=True, text=True, env=environment(TMPDIR=str(base / "tmp"))
         )
