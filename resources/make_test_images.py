@@ -1,20 +1,23 @@
-"""Make `test_images.npy`: six photographs as one array (6, 96, 96, 3), uint8.
+"""Make `test_images.npy`, six photographs (6, 96, 96, 3), and `digits.npy` (1797, 65), both uint8.
 
-Run it with `make photos`. It needs scikit-image and scikit-learn, which carry the photographs
-inside their packages, and no network. Sources and licences: `README.md` beside this file.
+Run it with `make photos`. It needs scikit-image and scikit-learn, which carry the photographs and
+the digits inside their packages, and no network. Sources and licences: `README.md` beside this
+file.
 
 Each photograph is cropped to a square whose side is a multiple of 96 and averaged over blocks
-of pixels in integers, so the file is the same, bit for bit, on every machine.
+of pixels in integers, so the file is the same, bit for bit, on every machine. A row of digits is
+64 pixels, from 0 to 16, and the label; the first 1,437 rows are for training.
 """
 
 from pathlib import Path
 
 import numpy as np
 from skimage import data
-from sklearn.datasets import load_sample_image
+from sklearn.datasets import load_digits, load_sample_image
+from sklearn.model_selection import train_test_split
 
 SIZE = 96
-TARGET = Path(__file__).with_name("test_images.npy")
+HERE = Path(__file__).parent
 
 # name, how to load it, (top, left) of the crop, blocks of k x k pixels (the crop is 96 * k wide)
 PHOTOS = [
@@ -49,5 +52,17 @@ def build() -> np.ndarray:
     return np.stack([shrink(load(), corner, block) for _, load, corner, block in PHOTOS])
 
 
+def split_digits() -> np.ndarray:
+    """Return the digits and their labels, (1797, 65) uint8: four fifths to train on, then the rest.
+
+    The split is stratified: every digit has the same share in both parts.
+    """
+    found = load_digits()
+    rows = np.column_stack([found.data, found.target]).astype(np.uint8)
+    parts = train_test_split(rows, test_size=0.2, stratify=found.target, random_state=0)
+    return np.concatenate(parts)
+
+
 if __name__ == "__main__":
-    np.save(TARGET, build(), allow_pickle=False)
+    np.save(HERE / "test_images.npy", build(), allow_pickle=False)
+    np.save(HERE / "digits.npy", split_digits(), allow_pickle=False)

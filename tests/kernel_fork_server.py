@@ -1,10 +1,9 @@
 """A fork server for Jupyter's kernels: one process imports what takes long, then forks them.
 
-Importing torch, matplotlib and scikit-learn costs two to three seconds of CPU time, and nbval
-starts a kernel for each of the course's notebooks. Where the system can fork as needed (Linux),
-`KernelForkServer` imports once; elsewhere a kernel starts as usual. What a notebook imports beyond
-PRELOADED, it still imports itself, and `make refresh`, which makes the stored outputs, forks
-nothing.
+Importing torch and matplotlib costs two seconds of CPU time, and nbval starts a kernel for each of
+the course's notebooks. Where the system can fork as needed (Linux), `KernelForkServer` imports
+once; elsewhere a kernel starts as usual. What a notebook imports beyond PRELOADED, it still imports
+itself, and `make refresh`, which makes the stored outputs, forks nothing.
 
     python kernel_fork_server.py serve ADDRESS      the fork server; ends with its parent
     python kernel_fork_server.py ask ADDRESS FILE   what Jupyter takes for the kernel whose
@@ -30,8 +29,6 @@ PRELOADED = (
     "ipykernel.kernelapp",
     "matplotlib.pyplot",
     "numpy",
-    "sklearn.datasets",
-    "sklearn.model_selection",
     "torch",
 )
 INLINE = "module://matplotlib_inline.backend_inline"  # as in every kernel, but there set too late

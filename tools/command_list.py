@@ -196,7 +196,7 @@ COMMANDS = (
     ),
     Command(
         "photos",
-        "make resources/test_images.npy again",
+        "make the photographs and the digits in resources/ again",
         level="dev",
         calls=(("resources/make_test_images.py",),),
         examples=("photos",),

@@ -223,12 +223,12 @@ def test_everything_is_pinned_once() -> None:
     assert not pins("requirements.txt").keys() & pins("requirements-dev.txt").keys()
 
 
-def test_the_photographs_are_what_the_script_makes() -> None:
+def test_the_photographs_and_the_digits_are_what_the_script_makes() -> None:
     script = load(ROOT / "resources" / "make_test_images.py")
-    stored = np.load(ROOT / "resources" / "test_images.npy", allow_pickle=False)
-    made = script.build()
-    assert made.dtype == stored.dtype
-    assert np.array_equal(made, stored)
+    for name, made in (("test_images", script.build()), ("digits", script.split_digits())):
+        stored = np.load(ROOT / "resources" / f"{name}.npy", allow_pickle=False)
+        assert made.dtype == stored.dtype
+        assert np.array_equal(made, stored)
 
 
 def test_the_drawings_are_what_the_script_draws() -> None:

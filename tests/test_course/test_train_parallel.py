@@ -35,8 +35,6 @@ CONTEXT = multiprocessing.get_context("spawn" if os.name == "nt" else "forkserve
 if os.name != "nt":
     CONTEXT.set_forkserver_preload(
         [
-            "sklearn.datasets",
-            "sklearn.model_selection",
             "torch.distributed.checkpoint.state_dict",
             "torch.distributed.fsdp",
             "utils.training",

@@ -26,7 +26,6 @@ KEPT_VARIABLES += ("COURSE_LANGUAGE",)
 # The modules that run in the sandbox.
 INSIDE = ("__init__.py", "fork_server.py", "framing.py", "cpu_time.py", "serialization.py")
 INSIDE += ("remote_modes.py", "remote_objects.py", "answer_server.py")
-DIGITS_IMPORTS = ("sklearn.datasets", "sklearn.model_selection")  # slow imports of load_digits()
 
 
 @dataclass
@@ -73,8 +72,7 @@ def prepare(chapters: dict[str, Chapter], root: Path) -> Assignments:
         _generate(chapter, root)
         made.notebooks[number] = exercises(chapter)
     names = sorted({name for notebook in made.notebooks.values() for name in imported(notebook)})
-    digits = DIGITS_IMPORTS if "utils.data.load_digits" in names else ()
-    (library / "imports.txt").write_text("\n".join([*names, *digits]))
+    (library / "imports.txt").write_text("\n".join(names))
     # A sandbox is read-only: without compiled files, every process would compile all modules.
     mode = PycInvalidationMode.UNCHECKED_HASH
     for folder in (library, grader):

@@ -16,13 +16,12 @@ import sys
 import time
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from importlib import import_module
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from tools.grading.assignments import DIGITS_IMPORTS, environment
+from tools.grading.assignments import environment
 from tools.grading.autograde import Autograder
 from tools.grading.collect import Student
 from tools.grading.grades import ChapterGrade
@@ -238,9 +237,5 @@ def load_checks(chapters: list[str]) -> None:
     torch.set_num_threads(1)
     for chapter in chapters:
         exercises(chapter)
-    loaded = [sys.modules[f"checks.chapter_{chapter}"] for chapter in chapters]
-    if any(hasattr(checks, "load_digits") for checks in loaded):
-        for name in DIGITS_IMPORTS:
-            import_module(name)
     gc.collect()
     gc.freeze()  # these objects stay: the students' processes need not collect them

@@ -10,6 +10,7 @@ from utils.validation import check_shape
 
 PHOTO_NAMES = ("cat", "coffee", "astronaut", "rocket", "temple", "flower")
 DIGIT = 8  # pixels of a digit's side
+TRAINING_DIGITS = 1437
 INK_LEVELS = 17  # ids 0 to 16 are levels of ink; 17 to 26 are the words for the digits 0 to 9
 ANY_DIGIT = 27  # a word that does not say which
 
@@ -34,21 +35,16 @@ def load_digits() -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
     Shape: ((x, y) train, (x, y) test) with x (b, 1, 8, 8) float32 in [0, 1] and y (b,) int64;
         b is 1,437 and 360.
 
+    Raises: ValueError for a missing file.
     Source: chapter 07; Alpaydin and Kaynak, Optical Recognition of Handwritten Digits, 1998.
     """
-    # Here, because scikit-learn takes as long to import as torch, and most models need no digits.
-    from sklearn import datasets
-    from sklearn.model_selection import train_test_split
-
-    digits = datasets.load_digits()
-    pixels = digits.images.astype(np.float32)[:, None] / 16  # ink is counted from 0 to 16
-    train_x, test_x, train_y, test_y = map(
-        torch.from_numpy,
-        train_test_split(
-            pixels, digits.target, test_size=0.2, stratify=digits.target, random_state=0
-        ),
+    rows = torch.from_numpy(np.load(resource("digits.npy"), allow_pickle=False))  # (1797, 65) uint8
+    train, test = (
+        # ink is counted from 0 to 16; the last number of a row is the label
+        (rearrange(part[:, :-1], "b (H W) -> b 1 H W", H=DIGIT) / 16, part[:, -1].long())
+        for part in rows.split([TRAINING_DIGITS, len(rows) - TRAINING_DIGITS])
     )
-    return (train_x, train_y.long()), (test_x, test_y.long())
+    return train, test
 
 
 def on_canvas(digits: Tensor, corners: Tensor, size: int = 24) -> Tensor:
