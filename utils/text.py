@@ -3,6 +3,7 @@
 import io
 import re
 from collections.abc import Iterable, Sequence
+from itertools import chain
 
 import torch
 from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
@@ -99,12 +100,13 @@ def pad(
             f"got {rows if len(rows) < 5 else f'an empty one at {rows.index([])}'}. "
             "Put BEGIN or END into an empty text, or leave it out."
         )
-    ids = [padding_id, *(one for row in rows for one in row)]
-    odd = [one for one in ids if isinstance(one, bool) or not isinstance(one, int)]
+    ids = [padding_id, *chain.from_iterable(rows)]
+    odd = {kind for kind in set(map(type, ids)) if kind is bool or not issubclass(kind, int)}
     if odd:
         raise ValueError(
             "pad: sequences must be lists of integers, and padding_id one of them, "
-            f"got {odd[0]!r}. Encode the text first; one sequence alone is [ids]."
+            f"got {next(one for one in ids if type(one) in odd)!r}. "
+            "Encode the text first; one sequence alone is [ids]."
         )
     longest = max(map(len, rows))
     if length is not None:
