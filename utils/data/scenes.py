@@ -24,13 +24,14 @@ def cut_out(digit: Tensor) -> Tensor:
     Source: chapter 17.
     """
     check_shape("cut_out", "digit", digit, "H W", "One of load_digits is images[0, 0].")
-    rows, columns = ((digit > 0).any(dim=axis).nonzero().flatten() for axis in (1, 0))
-    if not len(rows):
+    ink = (digit > 0).nonzero()  # (k, 2)
+    if not len(ink):
         raise ValueError(
             "cut_out: a digit must have ink, got digit with no number above 0. "
             "Leave out empty pictures."
         )
-    return digit[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1]
+    (top, left), (bottom, right) = ink.amin(dim=0).tolist(), ink.amax(dim=0).tolist()
+    return digit[top : bottom + 1, left : right + 1]
 
 
 def make_scene(
