@@ -7,6 +7,7 @@ import html
 import io
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
+from functools import lru_cache
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -204,7 +205,12 @@ def text_width(text: str, size: float = 11) -> float:
     """Return how many inches a text takes on paper, roughly if nothing is drawn."""
     if _render is None:
         return len(text) / 10
-    return TextPath((0, 0), text, size=size).get_extents().width / 72 if text.strip() else 0.0
+    return _inked_width(text, size) if text.strip() else 0.0
+
+
+@lru_cache(maxsize=1000)  # matplotlib takes milliseconds; a figure asks for the same text often
+def _inked_width(text: str, size: float) -> float:
+    return TextPath((0, 0), text, size=size).get_extents().width / 72
 
 
 def color_scale(
