@@ -19,6 +19,7 @@ from PIL import Image
 from torch import Tensor
 
 WIDTH = 8.0  # inches: what a notebook shows without scrolling
+MOST_COLORS = 5000  # of a drawing; photographs have more
 # The lightness of both only rises, so a grey printer keeps the order of the numbers.
 HEAT = "viridis"
 SIGNED = "cividis"  # for a scale with 0 in its middle: blue is negative, grey 0, yellow positive
@@ -114,14 +115,21 @@ def to_png(figure: plt.Figure) -> bytes:
 
     Where 256 colours look the same, as in all but photographs, a pixel takes one byte, not four.
     """
-    memory = io.BytesIO()
-    figure.savefig(memory, format="png", bbox_inches="tight", metadata={"Software": None})
+    memory, small = io.BytesIO(), io.BytesIO()
+    options = {"metadata": {"Software": None}, "pil_kwargs": {"compress_level": 1}}
+    figure.savefig(memory, format="png", bbox_inches="tight", **options)
     drawn = Image.open(memory).convert("RGB")
-    few = drawn.quantize(256, dither=Image.Dither.NONE, kmeans=3)
-    error = np.asarray(drawn, dtype=float) - np.asarray(few.convert("RGB"), dtype=float)
-    small = io.BytesIO()
-    (few if np.sqrt((error**2).mean()) < 1 else drawn).save(small, "PNG", optimize=True)
+    (_in_256_colors(drawn) or drawn).save(small, "PNG", optimize=True)
     return small.getvalue()
+
+
+def _in_256_colors(picture: Image.Image) -> Image.Image | None:
+    """Return a picture with one byte for each pixel; None where it would look different."""
+    if picture.getcolors(MOST_COLORS) is None:
+        return None  # the search for the best 256 would take long, and end so as well
+    few = picture.quantize(256, dither=Image.Dither.NONE, kmeans=3)
+    error = np.asarray(picture, dtype=float) - np.asarray(few.convert("RGB"), dtype=float)
+    return few if np.sqrt((error**2).mean()) < 1 else None
 
 
 Render = Callable[[plt.Figure], bytes]
