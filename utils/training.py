@@ -193,9 +193,8 @@ def fit(
     images, labels = images.to(device), labels.to(device)
     generator = torch.Generator().manual_seed(seed)
     steps = epochs * -(-len(images) // batch_size)
-    parameters = list(model.parameters())
     optimizer = torch.optim.AdamW(
-        parameters, lr=learning_rate, weight_decay=weight_decay, fused=True
+        model.parameters(), lr=learning_rate, weight_decay=weight_decay, fused=True
     )
     if schedule is None:
         scheduler = _one_cycle(optimizer, steps, warm_up, cycle_momentum=True)
@@ -211,7 +210,7 @@ def fit(
             if change is not None:
                 batch = change(batch, generator)
             loss = F.cross_entropy(model(batch), labels[chosen], label_smoothing=label_smoothing)
-            _take_step(loss, parameters, optimizer, scheduler)
+            _take_step(loss, optimizer, scheduler)
             total += loss.item() * len(chosen)
         history.loss.append(total / len(images))
         if epoch == epochs or (measure_every and epoch % measure_every == 0):
@@ -265,9 +264,8 @@ def fit_batches(
     check_positive("fit_batches", steps=steps)
     check_real("fit_batches", "[0, 1)", "Pass for example warm_up=0.1.", warm_up=warm_up)
     generator = torch.Generator().manual_seed(seed)
-    parameters = list(model.parameters())
     optimizer = torch.optim.AdamW(
-        parameters, lr=learning_rate, betas=betas, weight_decay=weight_decay, fused=True
+        model.parameters(), lr=learning_rate, betas=betas, weight_decay=weight_decay, fused=True
     )
     scheduler = _one_cycle(optimizer, steps, warm_up, cycle_momentum=False)
     history = History()
@@ -279,7 +277,7 @@ def fit_batches(
                 f"fit_batches: loss must return one finite number, got {value.detach()} in step "
                 f"{step}. Take the mean over the batch, or lower learning_rate={learning_rate}."
             )
-        _take_step(value, parameters, optimizer, scheduler)
+        _take_step(value, optimizer, scheduler)
         history.loss.append(value.item())
         if measure and (step == steps or (measure_every and step % measure_every == 0)):
             with eval_mode(model), torch.no_grad():
@@ -300,16 +298,12 @@ def _one_cycle(
     return OneCycleLR(optimizer, optimizer.param_groups[0]["lr"], steps, **options)
 
 
-def _take_step(
-    loss: Tensor,
-    parameters: list[nn.Parameter],
-    optimizer: Optimizer,
-    scheduler: LRScheduler | None,
-) -> None:
-    """Move parameters one step against a loss, with gradients clipped to norm 1."""
+def _take_step(loss: Tensor, optimizer: Optimizer, scheduler: LRScheduler | None) -> None:
+    """Move the weights one step against a loss, with gradients clipped to norm 1."""
     optimizer.zero_grad()
     loss.backward()
-    nn.utils.clip_grad_norm_(parameters, 1.0)
+    (group,) = optimizer.param_groups
+    nn.utils.clip_grad_norm_(group["params"], 1.0)
     optimizer.step()
     if scheduler is not None:
         scheduler.step()
