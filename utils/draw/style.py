@@ -209,16 +209,14 @@ def as_words(tables: Sequence[np.ndarray]) -> list[list[str]]:
     return [[word(float(value)) for value in table.ravel()] for table in tables]
 
 
+@lru_cache(maxsize=1000)  # it takes a millisecond, and a figure asks for the same text often
 def text_width(text: str, size: float = 11) -> float:
-    """Return how many inches a text takes on paper, roughly if nothing is drawn."""
-    if _render is None:
-        return len(text) / 10
-    return _inked_width(text, size) if text.strip() else 0.0
-
-
-@lru_cache(maxsize=1000)  # matplotlib takes milliseconds; a figure asks for the same text often
-def _inked_width(text: str, size: float) -> float:
-    return TextPath((0, 0), text, size=size).get_extents().width / 72
+    """Return how many inches the ink of a text takes on paper."""
+    if not text.strip():
+        return 0.0
+    path = TextPath((0, 0), text, size=size)
+    across = path.vertices[path.codes != TextPath.CLOSEPOLY, 0]  # fonts have points where they turn
+    return float(np.ptp(across)) / 72
 
 
 def color_scale(
