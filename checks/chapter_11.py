@@ -27,6 +27,7 @@ from utils.decoder import Transformer
 from utils.text import BEGIN, END, PADDING, SPECIAL, Vocabulary, pad, padding_mask_of_ids
 
 FIRST = len(SPECIAL)  # the first id of a symbol
+SOURCES = 32  # of a batch; a power of 2, so that a mean is exact in float32 too
 ONE_BLOCK = {"mlp_dim": 21, "num_encoder_layers": 1, "num_decoder_layers": 1, "max_length": 20}
 EIGHT = {"gradients": False, "trials": Trials(8)}
 
@@ -274,7 +275,7 @@ def generated(model: nn.Module, source: Tensor, steps: int) -> Tensor:
 
 
 def model_and_source(case: Case, figures: int) -> tuple[nn.Module, Tensor]:
-    """Return a random model for targets of some figures, and 32 padded sources."""
+    """Return a random model for targets of some figures, and padded sources."""
     j = case["j"] + 2
     sizes = {"source_size": 9, "target_size": FIRST + figures, "num_heads": case["h"]}
     model = Transformer(**sizes, embed_dim=4 * case["h"], **ONE_BLOCK).to(case.dtype)
@@ -283,15 +284,14 @@ def model_and_source(case: Case, figures: int) -> tuple[nn.Module, Tensor]:
         for parameter in model.parameters():
             parameter *= 3
         model.head.bias[:FIRST] -= 1e4  # it generates no END and no padding
-    source = torch.randint(4, 9, (32, j), generator=case.generator)
-    lengths = torch.randint(1, j + 1, (32, 1), generator=case.generator)
+    source = torch.randint(4, 9, (SOURCES, j), generator=case.generator)
+    lengths = torch.randint(1, j + 1, (SOURCES, 1), generator=case.generator)
     source[torch.arange(j) >= lengths] = PADDING
     return model, source
 
 
 def model_and_pairs(case: Case) -> tuple[nn.Module, Tensor, Tensor]:
     """Return a random model, padded sources, and targets that it generates in part."""
-    # A number of tokens that is a power of 2: the mean is exact in float32 too.
     i, figures = 1 + case.random.choice((4, 8)), case["v"] + 1
     model, source = model_and_source(case, figures)
     own = generated(model, source, i - 1)
@@ -334,7 +334,7 @@ def model_and_batch(case: Case) -> tuple[nn.Module, tuple[Tensor, Tensor]]:
     """Return a random model, and a batch of padded sources and targets."""
     figures = case["v"] + 1
     model, source = model_and_source(case, figures)
-    target = FIRST + torch.randint(figures, (32, 6), generator=case.generator)
+    target = FIRST + torch.randint(figures, (SOURCES, 6), generator=case.generator)
     target[:, 0] = BEGIN
     target[::2, 3:] = PADDING
     return model, (source, target)
