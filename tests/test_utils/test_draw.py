@@ -2,6 +2,7 @@
 
 import base64
 import html
+import io
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,12 +18,14 @@ import pytest
 import torch
 from IPython.display import HTML
 from matplotlib.colors import Normalize
+from matplotlib.textpath import TextPath
+from PIL import Image
 from torch import Tensor
 
 from tools.course import outputs
 from utils import draw
 from utils.draw import Click, Frame, explorer
-from utils.draw.style import MEASURED, heat_colors, ink_on, render_with, to_png
+from utils.draw.style import MEASURED, heat_colors, ink_on, render_with, text_width, to_png
 
 pytestmark = pytest.mark.filterwarnings("ignore:FigureCanvasAgg is non-interactive")
 PHOTOS = torch.linspace(0, 1, 2 * 3 * 8 * 12).view(2, 3, 8, 12)
@@ -592,3 +595,25 @@ def test_pieces_are_boxes_of_text(displayed) -> None:
 def test_what_is_not_cut_is_refused(lines) -> None:
     with pytest.raises(ValueError, match="show_pieces: lines must be lists of texts"):
         draw.show_pieces(lines)
+
+
+@pytest.mark.parametrize("text", ["layer 0, head 1", "query i", "Sgo@8&", "0.25", "-1.5", "≤ π"])
+def test_the_width_of_a_text_is_that_of_its_outline(text: str) -> None:
+    for size in (8.5, 11):
+        exact = TextPath((0, 0), text, size=size).get_extents().width / 72
+        assert text_width(text, size) == pytest.approx(exact, rel=1e-12)
+    assert text_width(" ") == 0
+
+
+@pytest.mark.parametrize(
+    ("pixels", "mode"),
+    [
+        (np.linspace(0, 1, 400).reshape(20, 20), "P"),
+        (np.random.default_rng(0).random((90, 90, 3)), "RGB"),
+    ],
+)
+def test_a_drawing_takes_one_byte_for_a_pixel_and_a_photograph_three(pixels, mode) -> None:
+    figure = plt.figure(figsize=(2, 2), dpi=100)
+    figure.figimage(pixels, resize=True)
+    assert Image.open(io.BytesIO(to_png(figure))).mode == mode
+    plt.close(figure)

@@ -117,6 +117,11 @@ def test_the_mask_takes_another_padding_id():
         (lambda: pad([[4, 5]], length=0), "length must be an integer of at least 1", None),
         (lambda: pad([[4.0, 5.0]]), "lists of integers, and padding_id one of them, got 4.0", None),
         (
+            lambda: pad([[4], [True]]),
+            "lists of integers, and padding_id one of them, got True",
+            None,
+        ),
+        (
             lambda: pad(["abc"]),
             "Encode the text first",
             lambda: pad([Vocabulary("abc").encode("abc")]),
