@@ -15,6 +15,8 @@ BUILD = Path(ROOT, "build")
 # With more threads, processes compete for the cores and take far longer.
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 OFFLINE = {"HF_HUB_OFFLINE": "1"}
+# torch.compile would first compile its headers, which pays from the second function on.
+ONE_COMPILED = {"TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0"}
 BY_FILE = ("--dist", "loadfile")
 
 NAMES = "prefixes of file names (default: all)"
@@ -43,7 +45,7 @@ COMMANDS = (
         # Three processes for two cores: some tests wait for processes that they start.
         calls=(("-m", "pytest", "--nbval", "notebooks", "tests", "-n", "3", *BY_FILE),),
         passes_on="pytest",
-        settings=ONE_THREAD | OFFLINE,
+        settings=ONE_THREAD | OFFLINE | ONE_COMPILED,
         examples=("test", "test --times resources/times.json"),
     ),
     Command(

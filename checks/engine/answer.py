@@ -6,6 +6,7 @@ import ast
 import inspect
 import re
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from textwrap import dedent
 from typing import Any
 
@@ -96,6 +97,7 @@ def stub_left(answer: Any) -> bool:
     return any(STUB.search(source(function)) for function in functions_of(answer))
 
 
+@lru_cache(maxsize=32)  # of one answer, which is asked for several times
 def source(function: Callable) -> str:
     """Return the source of a function, "" when it cannot be found.
 

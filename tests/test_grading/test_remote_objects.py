@@ -138,6 +138,12 @@ def softmax(scores):
 """
 
 
+def test_a_gradient_needs_no_sympy():
+    """Importing it would take a third of a second of every student's sandbox."""
+    code = "import sys\nsys.modules['torch.fx.experimental.symbolic_shapes'] = None\n" + RIGHT
+    assert verdict("03.2", code, "softmax").state == "right"
+
+
 @pytest.mark.parametrize(
     ("code", "said"),
     [

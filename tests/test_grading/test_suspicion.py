@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from IPython.core import inputtransformer2
 
 from tools.grading import suspicion
 from tools.grading.made_up_submissions import code_cell
@@ -70,5 +71,6 @@ def test_odd_but_honest_code_gets_no_remark(text):
     assert looked_at(text) == []
 
 
-def test_a_cell_with_too_many_magics_loses_only_its_remarks():
-    assert looked_at("!ls\n" * 600) == ["cell 1 has the magic '!ls'"]
+def test_a_cell_with_too_many_magics_loses_only_its_remarks(monkeypatch):
+    monkeypatch.setattr(inputtransformer2, "TRANSFORM_LOOP_LIMIT", 5)  # of 500
+    assert looked_at("!ls\n" * 6) == ["cell 1 has the magic '!ls'"]

@@ -43,10 +43,9 @@ BATCH = 100  # messages of a kernel that are forwarded between two measurements
 LOG_BYTES = 2000  # of what a kernel wrote to its standard output and error
 PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER = 4, 36
 IPC_RMID = 0
-# Modules that every notebook would otherwise import at its first gradient, its first picture or
-# the start of its kernel.
+# Modules that every notebook would otherwise import at its first picture or the start of its
+# kernel.
 LATE_IMPORTS = (
-    "torch.fx.experimental.symbolic_shapes",
     "einops.layers.torch",
     "matplotlib_inline.backend_inline",
     "PIL.JpegPresets",
