@@ -97,7 +97,7 @@ def stub_left(answer: Any) -> bool:
     return any(STUB.search(source(function)) for function in functions_of(answer))
 
 
-@lru_cache(maxsize=32)  # of one answer, which is asked for several times
+@lru_cache(maxsize=32)  # a check reads it several times
 def source(function: Callable) -> str:
     """Return the source of a function, "" when it cannot be found.
 

@@ -1,10 +1,9 @@
-"""Release nbgrader's assignments, and a copy of the modules that students' code imports."""
+"""Release the assignments, and a copy of the modules that students' code imports."""
 
 from __future__ import annotations
 
 import ast
 import compileall
-import logging
 import os
 import re
 import shutil
@@ -14,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from py_compile import PycInvalidationMode
 
-from tools.course.cards import STUB
 from tools.course.notebook import Notebook, source
 from tools.course.registry import ROOT, Chapter
 from tools.course.student_copy import exercises
@@ -33,14 +31,12 @@ class Assignments:
     """The released notebooks and the files that grading needs.
 
     Args:
-        root: nbgrader's course directory, temporary.
         notebooks: the released notebooks, with checks and metadata, by chapter.
         stems: the names of the notebooks without suffix, by chapter.
         library: a copy of `utils` and its data without solutions.
         grader: a copy of the modules that run in the sandbox.
     """
 
-    root: Path
     notebooks: dict[str, Notebook]
     stems: dict[str, str]
     library: Path
@@ -56,7 +52,7 @@ class Assignments:
 
 
 def prepare(chapters: dict[str, Chapter], root: Path) -> Assignments:
-    """Make nbgrader's assignments, and a copy of the modules that students' code imports.
+    """Make the assignments, and a copy of the modules that students' code imports.
 
     Args:
         chapters: the chapters to grade, by number.
@@ -67,9 +63,8 @@ def prepare(chapters: dict[str, Chapter], root: Path) -> Assignments:
     """
     library, grader = _copy_library(root / "library"), _copy_grader(root / "grader")
     stems = {number: chapter.exercises.stem for number, chapter in chapters.items()}
-    made = Assignments(root, {}, stems, library, grader)
+    made = Assignments({}, stems, library, grader)
     for number, chapter in chapters.items():
-        _generate(chapter, root)
         made.notebooks[number] = exercises(chapter)
     names = sorted({name for notebook in made.notebooks.values() for name in imported(notebook)})
     (library / "imports.txt").write_text("\n".join(names))
@@ -101,28 +96,6 @@ def _copy_grader(grader: Path) -> Path:
     return grader
 
 
-def _generate(chapter: Chapter, root: Path) -> None:
-    """Run nbgrader's GenerateAssignment, which fails if the source notebook breaks a rule."""
-    from nbgrader.converters import GenerateAssignment
-    from nbgrader.coursedir import CourseDirectory
-    from traitlets.config import Config
-
-    stem, log = chapter.exercises.stem, log_to(root / "assignments.log")
-    place = root / "source" / stem
-    place.mkdir(parents=True)
-    shutil.copy(chapter.source_notebook, place / chapter.exercises.name)
-    config = Config()
-    config.CourseDirectory.root = str(root)
-    config.CourseDirectory.assignment_id = stem
-    config.ClearSolutions.code_stub = {"python": STUB}
-    config.GenerateAssignment.no_database = True
-    folder = CourseDirectory(config=config, log=log)
-    converter = GenerateAssignment(coursedir=folder, config=config, log=log)
-    kinds = converter.preprocessors
-    converter.preprocessors = [kind for kind in kinds if kind.__name__ != "SaveCells"]
-    converter.start()
-
-
 def imported(notebook: Notebook) -> Iterator[str]:
     """Yield the imports of a notebook: modules, and names that may be modules."""
     texts = (source(cell) for cell in notebook["cells"] if cell["cell_type"] == "code")
@@ -142,16 +115,6 @@ def _copy_fonts(folder: Path) -> None:
     folder.mkdir()
     for path in Path(matplotlib.get_cachedir()).glob("fontlist-*.json"):
         shutil.copy(path, folder)
-
-
-def log_to(path: Path) -> logging.Logger:
-    """Return a logger that writes to a file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    log = logging.Logger(path.stem, logging.INFO)
-    handler = logging.FileHandler(path, encoding="utf-8", errors="backslashreplace")
-    handler.setFormatter(logging.Formatter("%(levelname)-7s %(message)s"))
-    log.addHandler(handler)
-    return log
 
 
 def environment() -> dict[str, str]:

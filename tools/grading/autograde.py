@@ -1,8 +1,8 @@
 """Grade the submissions of one student, notebook by notebook.
 
-The rules are nbgrader's: `GenerateAssignment` defines the assignments (assignments.py), and
-`determine_grade` the points of a cell that has run. nbgrader's `Autograde` is not used: it needs a
-database, overwrite_cells.py restores the checks, and both took as long as the students' code.
+The rules are nbgrader's: its preprocessors make the assignments (tools/course/make_exercises.py),
+and `determine_grade` gives the points of a cell that has run. Its `Autograde` is not used: it needs
+a database, overwrite_cells.py restores the checks, and both took as long as the students' code.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 from tools.course.cards import grade_id
 from tools.course.notebook import Notebook, source
-from tools.grading.assignments import Assignments, log_to
+from tools.grading.assignments import Assignments
 from tools.grading.collect import Student, Submission
 from tools.grading.grades import (
     NOT_CHECKED,
@@ -72,7 +72,7 @@ class Autograder:
         Raises:
             OSError: the disk is full.
         """
-        logger = log_to(log)
+        logger = _log_to(log)
         return [
             self._chapter(student, chapter, sandbox, scratch, logger) for chapter in self.chapters
         ]
@@ -152,6 +152,16 @@ class Autograder:
             remarks="; ".join([*remarks, *suspicious]),
             outside=[notebook.shown(index) for index in overwritten.outside],
         )
+
+
+def _log_to(path: Path) -> logging.Logger:
+    """Return a logger that writes to a file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    log = logging.Logger(path.stem, logging.INFO)
+    handler = logging.FileHandler(path, encoding="utf-8", errors="backslashreplace")
+    handler.setFormatter(logging.Formatter("%(levelname)-7s %(message)s"))
+    log.addHandler(handler)
+    return log
 
 
 def _autograde(notebook: Notebook, run: Run) -> tuple[list[dict[str, Any]], dict[str, float]]:
