@@ -176,7 +176,7 @@ def verdicts(past_is_blind: Callable, louder: float = 1.0) -> list[Any]:
     found = []
     for sizes in TRIALS:
         for _, layer, _ in LAYERS:
-            torch.default_generator.manual_seed(0)  # torch.manual_seed takes a millisecond
+            torch.default_generator.manual_seed(0)  # manual_seed also formats the stack
             loud = partial(_louder, layer, louder)
             try:
                 found.append(bool(attempt(past_is_blind, loud, trial(sizes))))

@@ -41,8 +41,9 @@ OWN_TABLES = ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_se
 NUMBER = "_remote_number"
 KIND_OF_PARAMETER = type(inspect.Parameter.POSITIONAL_ONLY)
 _files = itertools.count(1)
-# Copied before students' code may replace them.
-_seed, _grad, _enabled = torch.manual_seed, torch.autograd.grad, torch.set_grad_enabled
+# Copied before students' code may replace them. torch.manual_seed also formats the stack.
+_seed = torch.default_generator.manual_seed
+_grad, _enabled = torch.autograd.grad, torch.set_grad_enabled
 _is_enabled, _no_grad = torch.is_grad_enabled, torch.no_grad
 _fresh = set(vars(nn.Module())) - {"training", *OWN_TABLES}
 
