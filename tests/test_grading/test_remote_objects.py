@@ -144,6 +144,31 @@ def test_a_gradient_needs_no_sympy():
     assert verdict("03.2", code, "softmax").state == "right"
 
 
+def gradient_of(result: Tensor, leaf: Tensor, gradient: Tensor) -> Tensor:
+    """Let a process continue the other one's backward pass through a result of its own."""
+    sender, peer = (remote_objects.Peer(None, None, is_open=open_) for open_ in (True, False))
+    peer.graphs[1] = [result], [leaf]
+    written = framing.encode({"grads": [serialization.Writer(sender._lend).write(gradient)]})
+    reply = framing.encode(peer._backward({"graph": 1, **framing.decode(written)}))
+    return serialization.Reader(sender._borrow).read(framing.decode(reply)["grads"][0])
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex64])
+def test_a_gradient_is_the_one_of_torch(dtype):
+    leaf, gradient = torch.randn(2, 3, 4, dtype=dtype).unbind()
+    result = (leaf.requires_grad_() * leaf).exp()
+    (right,) = torch.autograd.grad(result, leaf, gradient, retain_graph=True)
+    assert torch.allclose(gradient_of(result, leaf, gradient), right)
+
+
+@pytest.mark.parametrize("wrong", [torch.ones(2, 3), torch.ones(1), torch.ones(3).cfloat()])
+def test_a_gradient_that_does_not_fit_is_refused(wrong):
+    """Broadcasting would accept the first two."""
+    leaf = torch.ones(3, requires_grad=True)
+    with pytest.raises(serialization.ProtocolError, match="a gradient with a wrong shape"):
+        gradient_of(2 * leaf, leaf, wrong)
+
+
 @pytest.mark.parametrize(
     ("code", "said"),
     [

@@ -262,8 +262,10 @@ class Peer:
         reader, writer = Reader(self._borrow), Writer(self._lend)
         grads = [reader.read(grad) for grad in request["grads"]]
         pairs = [(r, g) for r, g in zip(made, grads, strict=True) if g is not None]
+        # torch would check gradients that it is given with sympy, which takes long to import
+        if any((g.shape, g.is_complex()) != (r.shape, r.is_complex()) for r, g in pairs):
+            raise ProtocolError("a gradient with a wrong shape")
         with torch.enable_grad():
-            # torch would check gradients that it is given with sympy, which takes long to import
             total = sum((g.conj() * r).sum().real for r, g in pairs)
             found = _grad(total, leaves, allow_unused=True, retain_graph=True)
         return {"grads": [writer.write(None if g is None else g.detach()) for g in found]}
