@@ -98,9 +98,9 @@ def kind(value: Any) -> Message:
 
 def shown(value: Any) -> Message | str:
     """Show a value as it was written; only its kind where that is long, or differs by machine."""
-    if any(tensor.numel() > 60 for tensor in tensors((value,))):
-        return kind(value)  # long, and torch takes milliseconds to write it
     try:
+        if any(tensor.numel() > 60 for tensor in tensors((value,))):
+            return kind(value)  # long, and torch takes milliseconds to write it
         text = repr(value)
     except Exception:
         return kind(value)

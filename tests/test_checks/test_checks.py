@@ -23,7 +23,7 @@ from checks.engine.answer import NotYet, Wrong
 from checks.engine.call_tracer import Beneath, CallTracer
 from checks.engine.calls import DoubleConstants
 from checks.engine.cases import Case
-from checks.engine.compare import difference
+from checks.engine.compare import difference, shown
 from checks.engine.functions import same_function
 from checks.engine.guesses import same_number, same_shape
 from checks.engine.languages import language
@@ -266,6 +266,31 @@ def test_an_argument_that_is_not_used_is_named() -> None:
 
     said = refusal(same_function, forgets, lambda x, bias: x + bias, two)
     assert is_told(said, "changes-nothing bias")
+
+
+class Unreadable(Tensor):
+    def numel(self) -> int:
+        raise RuntimeError("no")
+
+
+ENDLESS: list = []
+ENDLESS.append(ENDLESS)
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ([1, "a"], "[1, 'a']"),
+        ([torch.zeros(2)], "[tensor([0., 0.])]"),
+        ([torch.zeros(61)], message("kind", name="list")),
+        ({"a": (torch.zeros(8, 8),)}, message("kind", name="dict")),
+        ([torch.zeros(2).as_subclass(Unreadable)], message("kind", name="list")),
+        (ENDLESS, message("kind", name="list")),
+    ],
+    ids=["short", "tensor", "long", "inside", "raises", "endless"],
+)
+def test_a_value_is_shown_only_where_it_is_short(value: object, said: object) -> None:
+    assert shown(value) == said
 
 
 def test_watch_sees_functions_of_utils_and_leaves_no_trace() -> None:
